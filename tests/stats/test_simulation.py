@@ -15,7 +15,7 @@ import pytest
 
 from harness import stats
 from harness.stats import Lift, Observation, decide, paired_lift
-from harness.stats.intervals import mean_interval
+from harness.stats.timing_interval import mean_interval
 from tools.inference_figures import (
     COVERAGE,
     COVERED,

@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 
-
 PASSES = 300
 """A few milliseconds: a ratio to a reference of microseconds would be that of the host's noise."""
 

@@ -1,11 +1,11 @@
-"""Shares of trials: intervals, pass@k, fast_p, Fisher's exact test and Holm's adjustment."""
+"""Metrics of trials: pass@k, fast_p, the deployed score; intervals of rates, and Fisher's exact test."""
 
 import functools
 import math
 from collections.abc import Sequence
 from statistics import NormalDist
 
-from harness.stats.intervals import Interval, require, share
+from harness.stats.interval import Interval, require, share
 
 
 def wilson(successes: int, n: int, confidence: float = 0.95) -> Interval | None:
@@ -74,21 +74,6 @@ def fisher_exact(a: int, b: int, c: int, d: int) -> float:
     return sum(way for way in ways if way <= observed) / sum(ways)
 
 
-def holm(p_values: Sequence[float | None]) -> tuple[float | None, ...]:
-    """Step-down adjusted p values, in the given order. Holm (1979), Scand. J. Stat. 6, 65-70.
-
-    A None (not computable) stays None but still counts as a planned test, as if its p were 1.
-    """
-    known = sorted((p, index) for index, p in enumerate(p_values) if p is not None)
-    require(all(0.0 <= p <= 1.0 for p, _ in known), "holm: p values must lie in [0, 1]")
-    adjusted: list[float | None] = [None] * len(p_values)
-    running = 0.0
-    for rank, (p, index) in enumerate(known):
-        running = max(running, min(1.0, (len(p_values) - rank) * p))
-        adjusted[index] = running
-    return tuple(adjusted)
-
-
 def fast_p(speedups: Sequence[float | None], thresholds: Sequence[float]) -> tuple[float, ...]:
     """Share of all trials that are correct with speedup > p, for each p of thresholds.
 
@@ -98,3 +83,17 @@ def fast_p(speedups: Sequence[float | None], thresholds: Sequence[float]) -> tup
     correct = [speedup for speedup in speedups if speedup is not None]
     require(all(0.0 < s < math.inf for s in correct), "fast_p: speedups must be finite and > 0")
     return tuple(sum(s > p for s in correct) / len(speedups) for p in thresholds)
+
+
+def deployed(speedup: float | None, correct: bool, distinguishable: bool) -> float:
+    """ln max(1, speedup) where correct and distinguishably faster, else 0.
+
+    ValueError: a correct trial without a speedup (it was not measured, which is not 0), or a speedup that is
+    not finite and > 0.
+    """
+    require(speedup is None or 0.0 < speedup < math.inf, f"bad speedup {speedup}")
+    if not correct:
+        return 0.0
+    if speedup is None:
+        raise ValueError("a correct trial without a speedup is not measured: leave it out")
+    return math.log(max(1.0, speedup)) if distinguishable else 0.0

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness import stats
-from harness.stats.signflip import SignFlip
+from harness.stats.lift_interval import SignFlip
 
 _ALPHAS = (0.05, 0.025, 0.00625, 0.0625, 0.2)
 """0.0625 is a p value that 6 families can have."""

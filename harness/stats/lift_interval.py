@@ -1,4 +1,4 @@
-"""The exact sign-flip test of a mean by family, and the intervals that invert it.
+"""The interval and the p value of the lift: the exact sign-flip test by family, and its inversion.
 
 Flipping the signs of the values in a subset F of x - delta turns their sum S into S - 2 sum_F(x - delta),
 which is at least S exactly where mean_F(x) <= delta. So the one-sided p of "the mean is delta" is (1 + #{F:
@@ -18,8 +18,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from harness.stats.intervals import DUST, Interval, finite, mean_of, require, share
-from harness.stats.rates import clopper_pearson_low
+from harness.stats.interval import DUST, Interval, finite, mean_of, require, share
+from harness.stats.metrics import clopper_pearson_low
 
 Floats = npt.NDArray[np.float64]
 EXACT_FAMILIES: Final = 20
