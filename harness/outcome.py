@@ -92,7 +92,7 @@ class Cause(StrEnum):
     NO_CUDA_DEVICE = "no_cuda_device", Verdict.NOT_MEASURED
     NO_CUDA_TRANSPORT = "no_cuda_transport", Verdict.NOT_MEASURED
     NO_TOOLCHAIN = "no_toolchain", Verdict.NOT_MEASURED
-    # infrastructure
+    # infrastructure: only these trials are tried again
     PROVIDER = "provider", Verdict.INFRA
     SANDBOX = "sandbox", Verdict.INFRA
     STORAGE = "storage", Verdict.INFRA
@@ -100,7 +100,3 @@ class Cause(StrEnum):
     HARNESS_BUG = "harness_bug", Verdict.INFRA
 
     PASSED = "passed", Verdict.CORRECT
-
-
-POLICY: dict[Cause, Verdict] = {cause: cause.verdict for cause in Cause}
-"""The verdict of every cause. A trial that ends as `infra` is tried again; no other is."""

@@ -44,7 +44,7 @@ from harness.judge.physics import board_of
 from harness.judge.problem import Problem
 from harness.judge.worker_client import Failed, Killed, Source, WorkerClient
 from harness.kernelbench.rules import score
-from harness.outcome import POLICY, Cause, Stage, Verdict
+from harness.outcome import Cause, Stage, Verdict
 from harness.records import (
     BuildResult,
     CheckResult,
@@ -342,7 +342,7 @@ class Grader:
             project=None if work.project is None else work.project.digest,
             target=settings.target,
             protocol=settings.protocol,
-            verdict=POLICY[ended.finding.cause],
+            verdict=ended.finding.verdict,
             stage=ended.stage,
             finding=ended.finding,
             flags=self._flags(work),

@@ -6,7 +6,7 @@ from typing import Final, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from harness.outcome import POLICY, Cause, Verdict
+from harness.outcome import Cause, Verdict
 from harness.records.base import Record, digest_of
 
 EVIDENT_ROWS: Final = 8
@@ -31,7 +31,7 @@ class Finding(Record):
 
     @property
     def verdict(self) -> Verdict:
-        return POLICY[self.cause]
+        return self.cause.verdict
 
 
 class ProjectFile(Record):

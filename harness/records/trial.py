@@ -6,7 +6,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from harness.outcome import POLICY, Cause, Verdict
+from harness.outcome import Cause, Verdict
 from harness.records.base import SCHEMA_VERSION, Metric, Protocol, Record, Target, digest_of
 from harness.records.grade import Grade
 from harness.records.request import Arm, ModelSpec, Reply, Sampling
@@ -56,7 +56,7 @@ class InfraFailure(Record):
 
     @model_validator(mode="after")
     def _is_ours(self) -> Self:
-        if POLICY[self.cause] is not Verdict.INFRA:
+        if self.cause.verdict is not Verdict.INFRA:
             raise ValueError(f"{self.cause} is not an infrastructure failure")
         return self
 

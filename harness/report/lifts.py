@@ -10,7 +10,7 @@ from itertools import combinations
 from typing import Any, Final, Literal
 
 from harness import stats
-from harness.outcome import POLICY, Cause, Verdict
+from harness.outcome import Cause, Verdict
 from harness.report import effects, metrics
 from harness.report.arms import arm_means, rate_of
 from harness.report.figures import percent
@@ -25,8 +25,8 @@ _MOVEMENTS: Final = 5
 _SMALLEST_MOVEMENT: Final = 0.005
 _BEFORE_LOADING: Final = frozenset(
     cause
-    for cause, verdict in POLICY.items()
-    if verdict in (Verdict.NO_PROJECT, Verdict.BUILD_FAILED) or cause is Cause.BUILD_TIMEOUT
+    for cause in Cause
+    if cause.verdict in (Verdict.NO_PROJECT, Verdict.BUILD_FAILED) or cause is Cause.BUILD_TIMEOUT
 )
 
 
@@ -238,7 +238,7 @@ def _falls_into(group: str, name: str, score: metrics.Score) -> bool:
 def _classes(scores: metrics.Scores, *, built: bool, checked: bool) -> Iterable[_ErrorName]:
     """Every class that occurs in either arm and whose stage every trial went through."""
     for cause in sorted({score.cause for score in scores}):
-        verdict = POLICY[cause]
+        verdict = cause.verdict
         reached = checked or (built and cause in _BEFORE_LOADING) or verdict is Verdict.NO_PROJECT
         if reached and verdict not in (Verdict.CORRECT, Verdict.NOT_MEASURED):
             yield "cause", cause.value

@@ -7,7 +7,7 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from statistics import median
 from typing import Any, TypeVar
 
-from harness.outcome import POLICY, Stage, Verdict
+from harness.outcome import Stage, Verdict
 from harness.records import Arm, Diagnostic, Finding, RunConfig, TrialRecord
 from harness.report.evidence import evidence_lines
 from harness.report.metrics import compiled, usage_of
@@ -118,7 +118,7 @@ def failure_groups(rows: Sequence[TrialRow], arms: Sequence[Arm]) -> tuple[Failu
     """Causes of everything that did not pass, most frequent first; what was not measured is no failure."""
     failed = [row for row in rows if row.verdict not in (Verdict.CORRECT, Verdict.NOT_MEASURED)]
     return tuple(
-        FailureGroup(cause=cause, verdict=POLICY[cause], example=first_error(found[0].message), **shared)
+        FailureGroup(cause=cause, verdict=cause.verdict, example=first_error(found[0].message), **shared)
         for cause, found, shared in _grouped(failed, arms, lambda row: row.cause)
     )
 

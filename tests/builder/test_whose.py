@@ -24,7 +24,7 @@ from harness.builder.inline import inline_libraries
 from harness.builder.toolchain import Toolchain
 from harness.builder.units import Units
 from harness.errors import SandboxError
-from harness.outcome import POLICY, Verdict
+from harness.outcome import Verdict
 from harness.records import Diagnostic, Finding, Target
 from sandboxes.job import ExitFacts, Limits, Status
 from sandboxes.registry import open_sandbox
@@ -122,7 +122,7 @@ def is_the_students(finding: Finding | None) -> None:
     """A finding of the project's, which a record can hold."""
     assert finding is not None
     assert finding.verdict in STUDENTS, finding
-    assert POLICY[finding.cause] is not Verdict.INFRA
+    assert finding.cause.verdict is not Verdict.INFRA
     assert Finding.model_validate_json(finding.model_dump_json()) == finding
 
 

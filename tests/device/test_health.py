@@ -11,7 +11,7 @@ import pytest
 
 from harness.device.health import DeviceBusy, GpuHealth, HealthGuard, HostHealth, KnownRun
 from harness.errors import DeviceError, DeviceLost, SandboxError
-from harness.outcome import POLICY, Cause, Verdict
+from harness.outcome import Cause, Verdict
 from harness.records import Finding, Grade
 from tests.fakes.nvml import WHOLE, install_fake_nvml
 from tests.fakes.trials import grade
@@ -57,7 +57,7 @@ def test_the_first_loss_is_ours_and_the_second_is_the_projects_own(work: Callabl
     with pytest.raises(DeviceLost, match="well before") as caught:
         guard.watch("p", work)
     assert caught.value.project == "p"
-    assert POLICY[caught.value.cause] is Verdict.INFRA
+    assert caught.value.cause.verdict is Verdict.INFRA
     ended = guard.watch("p", work)
     assert isinstance(ended, Finding)
     assert (ended.cause, ended.verdict) == (Cause.DEVICE_FAULT, Verdict.CRASHED)

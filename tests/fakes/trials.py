@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from harness.outcome import POLICY, Cause, Stage
+from harness.outcome import Cause, Stage
 from harness.records import (
     Arm,
     BuildResult,
@@ -103,7 +103,7 @@ def grade(cause: Cause = Cause.COMPILE_ERROR, project: str | None = "p" * 64) ->
         project=project,
         target="cpu",
         protocol="quick",
-        verdict=POLICY[cause],
+        verdict=cause.verdict,
         stage=Stage.BUILD if project else Stage.PROJECT,
         finding=finding,
         build=build,

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from harness.grading.grade import Grader
 from harness.judge.physics import ABOVE, SUSPICIOUS
-from harness.outcome import POLICY, Cause, Stage, Verdict
+from harness.outcome import Cause, Stage, Verdict
 from harness.records import Grade
 from harness.records.project import COPIED
 from harness.suite.catalogue import LoadedTask
@@ -71,7 +71,7 @@ class Row(BaseModel):
 
     @model_validator(mode="after")
     def _true_to_its_kind(self) -> Self:
-        if POLICY[self.cause] is not self.verdict:
+        if self.cause.verdict is not self.verdict:
             raise ValueError(f"{self.name}: cause {self.cause} does not mean {self.verdict}")
         if (self.kind == "hostile") != (self.exploit is not None):
             raise ValueError(f"{self.name}: `exploit` is needed by, and only for, hostile projects")

@@ -6,7 +6,7 @@ import itertools
 import random
 from typing import Any
 
-from harness.outcome import POLICY, Cause, Stage, Verdict
+from harness.outcome import Cause, Stage, Verdict
 from harness.records import (
     Arm,
     BuildResult,
@@ -148,7 +148,7 @@ def grade(
     **more: Any,
 ) -> Grade:
     finding = Finding(cause=cause, message=message)
-    verdict = POLICY[cause]
+    verdict = cause.verdict
     unbuilt = verdict is Verdict.BUILD_FAILED or cause is Cause.BUILD_TIMEOUT
     built = verdict is not Verdict.NO_PROJECT and not unbuilt and cause is not Cause.NO_TOOLCHAIN
     values: dict[str, Any] = {}
@@ -196,7 +196,7 @@ def trial(
 ) -> TrialRecord:
     """One finished trial; an infra cause makes a lost one."""
     key = TrialKey(task=task, model=model, arm=arm.id, repeat=repeat)
-    lost = POLICY[cause] is Verdict.INFRA
+    lost = cause.verdict is Verdict.INFRA
     ours = InfraFailure(cause=Cause.PROVIDER, message="HTTP 529 overloaded", at="2026-03-14T10:21:00Z")
     failed = [ours] * failures + ([InfraFailure(cause=cause, message=message, at=ours.at)] if lost else [])
     turn = None
@@ -258,7 +258,7 @@ def study(
                 place["clear"] = abs(speed - 1) > 0.05
         else:
             cause, said = draw.choice(_FAILURES)
-        if not gpu and POLICY[cause] not in (Verdict.NO_PROJECT, Verdict.BUILD_FAILED):
+        if not gpu and cause.verdict not in (Verdict.NO_PROJECT, Verdict.BUILD_FAILED):
             cause, said = no_gpu
         made.append(trial(task, arm, cause, said, **place))
     return record, made, tasks
