@@ -37,7 +37,7 @@ from harness.models import endpoint
 from harness.models.messages import arguments_object
 from harness.outcome import Cause
 from harness.records import Finding, Reply, Skill
-from harness.skills import blocks, claims, compiling, frontmatter, overlap, placebo, spec
+from harness.skills import code_blocks, compile_blocks, fact_check, frontmatter, overlap, placebo, spec
 from harness.student import feedback
 from harness.student.answer import parse_reply
 from harness.student.fences import fenced_blocks
@@ -170,8 +170,8 @@ class Readers:
         arguments_object(text)
 
     def skill_text(self, text: str) -> None:
-        blocks.shown_projects(blocks.code_blocks("SKILL.md", text))
-        claims.fact_findings("SKILL.md", text)
+        code_blocks.shown_projects(code_blocks.code_blocks("SKILL.md", text))
+        fact_check.fact_findings("SKILL.md", text)
         (self.folder / "SKILL.md").write_text(text)
         spec.link_findings(self.folder, ["SKILL.md"])
 
@@ -184,9 +184,9 @@ class Readers:
 
     def skill_code(self, text: str) -> None:
         for language in ("python", "toml", "json", "yaml"):
-            blocks.parse_block(blocks.CodeBlock("SKILL.md", 1, language, None, text))
+            code_blocks.parse_block(code_blocks.CodeBlock("SKILL.md", 1, language, None, text))
         for language in ("cpp", "cuda"):
-            list(compiling.attempts(blocks.CodeBlock("SKILL.md", 1, language, None, text)))
+            list(compile_blocks.attempts(code_blocks.CodeBlock("SKILL.md", 1, language, None, text)))
 
     def placebos(self, text: str) -> None:
         for body in (text, f"```\n{text}"):

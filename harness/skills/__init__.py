@@ -1,1 +1,1 @@
-"""Agent Skills: reading, checking, writing, installing, and their overlap with tasks."""
+"""Agent Skills: `spec` reads and validates one, `check` runs all checks, `write_skill` writes folders."""

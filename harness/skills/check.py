@@ -16,7 +16,7 @@ from typing import Final
 
 from harness.errors import UsageError
 from harness.records import Record, Skill
-from harness.skills.blocks import (
+from harness.skills.code_blocks import (
     CHECKED,
     CodeBlock,
     ShownProject,
@@ -28,8 +28,8 @@ from harness.skills.blocks import (
     shown_as_wrong,
     shown_projects,
 )
-from harness.skills.claims import fact_findings, hardware_findings
-from harness.skills.compiling import Build, Outcome, ShownProjectReport, build_shown, compile_block
+from harness.skills.compile_blocks import Build, Outcome, ShownProjectReport, build_shown, compile_block
+from harness.skills.fact_check import fact_findings, hardware_findings
 from harness.skills.frontmatter import FrontmatterError, decode
 from harness.skills.overlap import overlaps
 from harness.skills.spec import (

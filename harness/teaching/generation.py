@@ -21,8 +21,8 @@ from harness.report.records import Summary
 from harness.skills.check import check_skill
 from harness.skills.lineage import ALPHA, SHORT_KEY, Look, LookLog, lineage_of, look_at, looks_file
 from harness.skills.overlap import excluded_tasks
-from harness.skills.package import derive
 from harness.skills.spec import LoadedSkill, SkillFinding, read_skill
+from harness.skills.write_skill import derive
 from harness.stats import fewest_families
 from harness.student.prompts import task_text
 from harness.study.execute import RunContext, execute, open_study

@@ -23,8 +23,8 @@ from harness.models import Model
 from harness.records import Message, Reply, Request, Sampling, Skill, TrialRecord
 from harness.skills import frontmatter
 from harness.skills.lineage import Lineage
-from harness.skills.package import SkillDraft, derive, write_skill
 from harness.skills.spec import FILE, SkillFinding, read_skill
+from harness.skills.write_skill import SkillDraft, derive, write_skill
 from harness.teaching.brief import Order, faulty_brief, first_brief, refining_brief
 from harness.teaching.record import CandidateRecord
 from harness.text import estimate_tokens, slug

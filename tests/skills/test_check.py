@@ -10,8 +10,8 @@ import pytest
 from harness.builder.allowed_flags import screen
 from harness.outcome import Cause
 from harness.records import BuildResult, Finding, Project, Target
-from harness.skills.blocks import code_blocks, shown_projects
 from harness.skills.check import SkillReport, catalog_line, check_skill, skill_size
+from harness.skills.code_blocks import code_blocks, shown_projects
 from harness.skills.spec import read_skill
 from harness.text import estimate_tokens
 from tests.fakes.skills import make_skill

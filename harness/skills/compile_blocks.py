@@ -16,8 +16,8 @@ from typing import Final, Literal, NamedTuple, get_args
 from harness.builder.units import HEADER_SUFFIXES
 from harness.outcome import Cause
 from harness.records import BuildResult, Diagnostic, Project, ProjectFile, Record, Target
-from harness.skills.blocks import CodeBlock, ShownProject, is_compiled, is_elided, whole_build_toml
-from harness.skills.claims import fact_findings
+from harness.skills.code_blocks import CodeBlock, ShownProject, is_compiled, is_elided, whole_build_toml
+from harness.skills.fact_check import fact_findings
 from harness.skills.spec import Severity, SkillFinding, error, warning
 
 Build = Callable[[Project, Target], BuildResult]

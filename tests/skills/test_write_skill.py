@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from harness.errors import UsageError
 from harness.skills import frontmatter
 from harness.skills.frontmatter import edited, folded
-from harness.skills.package import SkillDraft, derive, write_skill
 from harness.skills.spec import read_skill, validate_skill
+from harness.skills.write_skill import SkillDraft, derive, write_skill
 
 FAST = settings(max_examples=20, deadline=None)
 TEXT = st.text(max_size=300).filter(lambda t: folded(t))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.skills.claims import FIGURES, fact_findings, hardware_findings, known_facts
+from harness.skills.fact_check import FIGURES, fact_findings, hardware_findings, known_facts
 
 ROOT = Path(__file__).parents[2]
 WRONG = {

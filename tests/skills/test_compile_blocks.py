@@ -10,9 +10,9 @@ from harness.builder.build import build
 from harness.builder.toolchain import Toolchain
 from harness.outcome import Cause
 from harness.records import BuildResult, Diagnostic, Finding, Project, Target
-from harness.skills.blocks import CodeBlock, code_file
 from harness.skills.check import CodeCounts, SkillReport, check_skill
-from harness.skills.compiling import attempts, compile_block, compiler_severity
+from harness.skills.code_blocks import CodeBlock, code_file
+from harness.skills.compile_blocks import attempts, compile_block, compiler_severity
 from sandboxes.pool import SandboxPool
 from tests.fakes.skills import make_skill
 from tests.fakes.trials import build_result
