@@ -15,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from harness.errors import UsageError
 from harness.files import write_atomically
 from harness.grading.admission import FILE_NAME, RULES, Admitted, cell
-from harness.judge.physics import BOARDS
+from harness.judge.physical_limits import BOARDS
 from harness.records import Admission, Task
 from harness.records.reasons import reason_of
 from harness.report.results import Result, Results

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from harness.errors import DeviceError
-from harness.worker import driver as worker_driver
+from harness.worker import cuda_driver as worker_driver
 
 LIBRARY = "libcuda.so.1"
 GRANULARITY_MINIMUM = 0

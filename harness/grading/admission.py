@@ -16,7 +16,7 @@ from harness.errors import UsageError
 from harness.files import write_atomically
 from harness.grading.grade import Grader
 from harness.judge.problem import Problem
-from harness.judge.trivial import passing, reference_fails
+from harness.judge.trivial_answers import passing, reference_fails
 from harness.outcome import Verdict
 from harness.records import Admission, Grade, Project, Record, Rule, Target, Task
 from harness.records.reasons import reason_of

@@ -9,8 +9,8 @@ from harness.builder.toolchain import Toolchain
 from harness.builder.validate import python_facts
 from harness.grading.load import call_flags
 from harness.grading.workers import GradeSettings, Workers
+from harness.judge.call_trace import forbidden_work, gather, trace_flags, untraced
 from harness.judge.check import problems
-from harness.judge.evidence import forbidden_work, gather, trace_flags, untraced
 from harness.judge.sanitizer import absent_runs, find_sanitizer, run_tool, smallest
 from harness.judge.worker_client import Failed, Source
 from harness.records import BuildResult, Evidence, Finding, Project, Provenance, SanitizerRun, Task

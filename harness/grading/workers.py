@@ -15,7 +15,7 @@ from harness.errors import HarnessBug
 from harness.judge.candidates import COMPILED, STUDENT, Candidates, TrustedWorkers, trusted_sources
 from harness.judge.problem import Problem
 from harness.judge.protocol import Numbers, numbers_of
-from harness.judge.transport import CudaTransport, HostTransport, Transport
+from harness.judge.shared_memory import CudaTransport, HostTransport, Transport
 from harness.judge.worker_client import Source, WorkerClient, WorkerPlace, Wrapper, worker_job
 from harness.records import Protocol, Target, Task
 from harness.suite.catalogue import LoadedTask

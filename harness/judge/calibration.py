@@ -19,7 +19,7 @@ from harness.judge.clock import Samples, block_means, constant_of, contender_tim
 from harness.judge.measurement import Measurement, Session, ratio, settled_judge
 from harness.judge.problem import Problem, Tensors
 from harness.judge.protocol import Numbers
-from harness.judge.transport import Transport
+from harness.judge.shared_memory import Transport
 from harness.judge.worker_client import Source, WorkerClient
 from harness.records import ClockName, LaneName, Protocol, Ratio, Target
 from harness.records.timing import BlockTelemetry, Calibration, FalseAlarms, HandShake, SizeFigures

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from harness.errors import HarnessBug, InfraError
 from harness.judge.problem import Problem
-from harness.judge.sampler import Sampler
+from harness.judge.reveals import Sampler
 from harness.judge.worker_client import Source, WorkerClient
 from harness.suite.catalogue import LoadedTask
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 import torch
 
-from harness.judge import values
-from harness.judge.arena import Arena, Layout
+from harness.judge import adversarial
+from harness.judge.adversarial import INTEGERS, changes
+from harness.judge.guarded_buffers import Arena, Layout
 from harness.judge.problem import Outputs, Problem, Tensors
-from harness.judge.values import INTEGERS, changes
 from harness.judge.verifier import Case, Verifier, repeatable
 from harness.judge.worker_client import Failed, WorkerClient
 from harness.outcome import Cause
@@ -178,7 +178,7 @@ def _judge(verifier: Verifier, client: WorkerClient, case: Case, layout: Layout)
         repeated.append(repeatable(case.label, first, outputs, bound, unwritten=unwritten))
 
     def draw() -> Tensors:
-        return values.fit_layout(case.problem, values.make(case.problem, case.values), case.layout)
+        return adversarial.fit_layout(case.problem, adversarial.make(case.problem, case.values), case.layout)
 
     inputs = draw()
     first = one(inputs, _POISON[0])

@@ -16,7 +16,7 @@ from harness.device import known_kernel
 from harness.device.health import RESET, DeviceHealth, GpuHealth, KnownKernel, KnownRun
 from harness.device.telemetry import Telemetry
 from harness.errors import DeviceError
-from harness.judge.transport import CudaTransport, Transport
+from harness.judge.shared_memory import CudaTransport, Transport
 from harness.records import MachineFacts
 from sandboxes.gpu import find_gpus, slot_named
 

@@ -26,11 +26,11 @@ from harness.judge import interference
 from harness.judge.candidates import NULL, STUDENT, Candidates, Schedule
 from harness.judge.clock import Constant, Lanes, ReferenceClock, Samples, lanes
 from harness.judge.interference import ReferenceTurn, State
-from harness.judge.physics import Board, impossible, judge_physics, work_of
+from harness.judge.physical_limits import Board, impossible, judge_physics, work_of
 from harness.judge.problem import Problem
 from harness.judge.protocol import CONFIRMATIONS, Numbers, RatioUnit
-from harness.judge.sampler import Sampler, Visit
-from harness.judge.transport import Transport
+from harness.judge.reveals import Sampler, Visit
+from harness.judge.shared_memory import Transport
 from harness.judge.worker_client import Failed, WorkerClient
 from harness.judge.worker_reply import SecondaryMode
 from harness.outcome import Cause

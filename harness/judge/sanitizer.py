@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from harness.errors import SandboxError
-from harness.judge.arena import Arena, Layout
+from harness.judge.guarded_buffers import Arena, Layout
 from harness.judge.problem import Problem
 from harness.judge.worker_client import Failed, WorkerClient, Wrapper
 from harness.outcome import Cause

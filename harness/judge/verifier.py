@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-from harness.judge.arena import SetResult
+from harness.judge.adversarial import INTEGERS, OWN, unfit
 from harness.judge.compare import (
     Error,
     compare,
@@ -21,8 +21,8 @@ from harness.judge.compare import (
     sampled_rows,
     worst_error,
 )
+from harness.judge.guarded_buffers import SetResult
 from harness.judge.problem import Outputs, Problem, Tensors
-from harness.judge.values import INTEGERS, OWN, unfit
 from harness.outcome import Cause
 from harness.records import Finding, WorkloadCheck
 from harness.records.task import Arrangement

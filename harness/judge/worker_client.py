@@ -21,8 +21,8 @@ import torch
 
 from harness.errors import HarnessBug, SandboxError
 from harness.judge import worker_reply
-from harness.judge.arena import Arena, Layout
-from harness.judge.transport import HostTransport, Memory, Transport
+from harness.judge.guarded_buffers import Arena, Layout
+from harness.judge.shared_memory import HostTransport, Memory, Transport
 from harness.judge.worker_reply import Mode, Reveal, parse
 from harness.outcome import Cause
 from harness.records import Finding

@@ -179,7 +179,7 @@ def _read(descriptor: int, deadline: float) -> tuple[bytes, bool]:
 
 def main() -> None:
     """Serve requests until the end of input."""
-    functions = importlib.import_module("harness.kernelbench.values")
+    functions = importlib.import_module("harness.kernelbench.value_probes")
     for line in sys.stdin:
         sys.stdout.write(json.dumps(_serve(functions, json.loads(line))) + "\n")
         sys.stdout.flush()

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import torch
 
-from harness.judge.arena import Arena, Layout
+from harness.judge.guarded_buffers import Arena, Layout
 from harness.judge.problem import Problem, Tensors
 from harness.judge.worker_client import Failed, WorkerClient
 from harness.judge.worker_reply import Reveal

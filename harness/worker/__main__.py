@@ -14,8 +14,8 @@ Messages (SEQPACKET): JSON from the judge; JSON or the single byte b"D" (done) f
   hide  {}                                          (only after b"D")
   flags {}                                          -> {flags: {name: value}}
   trace {size, watch, namespace, device} with an arena of one set
-                                                    -> {trace: {...}} (worker/evidence.py, and of a project
-                                                       worker/loads.py); or {raised: text}
+                                                    -> {trace: {...}} (worker/tracer.py, and of a project
+                                                       worker/library_loads.py); or {raised: text}
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ class Subject:
         package = Path(message["path"]).resolve()
         locations = [str(package.parent)] if self.kind == "project" else None
         if self.kind == "project":
-            self.loads = companion("loads").Loads(package.parent)
+            self.loads = companion("library_loads").Loads(package.parent)
         spec = importlib.util.spec_from_file_location(
             message["module"], package, submodule_search_locations=locations
         )
@@ -229,7 +229,7 @@ def _call(channel: socket.socket, subject: Subject, pool: Pool, message: dict[st
 
 
 def _trace(channel: socket.socket, subject: Subject, pool: Pool, message: dict[str, Any], fd: int) -> None:
-    watcher = companion("evidence")
+    watcher = companion("tracer")
     pool.show(fd, message)
     try:
         if message["watch"] == "copies":
@@ -251,7 +251,7 @@ def _trace(channel: socket.socket, subject: Subject, pool: Pool, message: dict[s
 def _pool(plan: dict[str, Any]) -> Any:
     if plan["transport"] == "memfd":
         return Pool(plan)
-    return companion("device").DevicePool(plan, Signature(plan), tensor, at, companion("driver"))
+    return companion("cuda_calls").DevicePool(plan, Signature(plan), tensor, at, companion("cuda_driver"))
 
 
 @functools.cache

@@ -15,7 +15,7 @@ from harness.device.health import GpuHealth
 from harness.device.known_kernel import KnownKernel, KnownRun
 from harness.device.telemetry import Telemetry
 from harness.judge.gpu import Gpu, KnownSpeed
-from harness.judge.transport import CudaTransport
+from harness.judge.shared_memory import CudaTransport
 from sandboxes.job import Job, Process, Sandbox
 from tests.fakes.cuda_driver import FakeDriver
 from tests.fakes.nvml import WHOLE

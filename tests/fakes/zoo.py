@@ -15,7 +15,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from harness.grading.grade import Grader
-from harness.judge.physics import ABOVE, SUSPICIOUS
+from harness.judge.physical_limits import ABOVE, SUSPICIOUS
 from harness.outcome import Cause, Stage, Verdict
 from harness.records import Grade
 from harness.records.project import COPIED

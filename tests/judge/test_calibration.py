@@ -14,7 +14,7 @@ from harness.device.telemetry import Conditions, Telemetry, TelemetrySample
 from harness.judge.calibration import calibrate, false_alarms, sizes_of
 from harness.judge.measurement import Session
 from harness.judge.protocol import numbers_of
-from harness.judge.transport import HostTransport
+from harness.judge.shared_memory import HostTransport
 from harness.judge.worker_client import Source, WorkerClient, WorkerPlace
 from harness.records.timing import Calibration
 from tests.fakes.overlays import throw_away_task

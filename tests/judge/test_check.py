@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch", reason="needs torch (pip install torch)")
 
+from harness.judge.adversarial import INTEGERS
 from harness.judge.check import PLANS, cases, check, hidden_workloads
-from harness.judge.values import INTEGERS
 from harness.judge.verifier import repeatable
 from harness.judge.worker_client import Source, WorkerClient, WorkerPlace
 from harness.outcome import Cause

@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch", reason="needs torch (pip install torch)")
 
 from harness.judge.compare import compare, element_errors, passes, worst_error, worst_tile
 from harness.judge.problem import Problem
-from harness.judge.trivial import own_outputs
+from harness.judge.trivial_answers import own_outputs
 from harness.judge.verifier import Verifier
 from harness.suite.tolerance import TILE, Tolerance
 from tests.fakes.overlays import throw_away_task

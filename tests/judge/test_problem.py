@@ -13,15 +13,15 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs torch (pip install torch)")
 
 from harness.errors import HarnessBug
-from harness.judge.arena import Arena, Layout
 from harness.judge.check import _check_case
 from harness.judge.clock import lanes
 from harness.judge.compare import sampled_rows
+from harness.judge.guarded_buffers import Arena, Layout
 from harness.judge.keystream import SecretGenerator
 from harness.judge.problem import Problem, Tensors, treats_rows_apart
 from harness.judge.protocol import Numbers
-from harness.judge.sampler import Sampler
-from harness.judge.transport import HostTransport
+from harness.judge.reveals import Sampler
+from harness.judge.shared_memory import HostTransport
 from harness.judge.verifier import Case, Verifier
 from harness.judge.worker_client import Failed, Source, WorkerClient, WorkerPlace
 from harness.outcome import Cause

@@ -15,16 +15,16 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs torch (pip install torch)")
 
 from harness.device.telemetry import Conditions, Telemetry, Watched
+from harness.judge.adversarial import OWN
 from harness.judge.candidates import Candidates
 from harness.judge.check import problems
 from harness.judge.clock import lanes
 from harness.judge.measurement import Session, _paired, ratio, time_project
-from harness.judge.physics import BOARDS, Board
+from harness.judge.physical_limits import BOARDS, Board
 from harness.judge.problem import Problem
 from harness.judge.protocol import Numbers, numbers_of
-from harness.judge.sampler import Sampler
-from harness.judge.transport import HostTransport
-from harness.judge.values import OWN
+from harness.judge.reveals import Sampler
+from harness.judge.shared_memory import HostTransport
 from harness.judge.worker_client import Source, WorkerClient, WorkerPlace
 from harness.outcome import Cause
 from harness.records import TimingResult

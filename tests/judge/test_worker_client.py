@@ -16,7 +16,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs torch (pip install torch)")
 
 from harness.errors import HarnessBug, SandboxError
-from harness.judge.arena import Arena, Layout
+from harness.judge.guarded_buffers import Arena, Layout
 from harness.judge.problem import Problem
 from harness.judge.worker_client import Failed, Killed, Source, WorkerClient, WorkerPlace
 from harness.judge.worker_reply import Reveal, exit_finding, read_claims

@@ -1,4 +1,4 @@
-"""worker/loads.py: what a project's Python has the loader do, in a process of its own (a hook stays)."""
+"""worker/library_loads.py: what a project's Python has the loader do, in its own process (a hook stays)."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def computes(): torch.add(torch.ones(4), 1.0)
 _SCRIPT: Final = """
 import importlib.util, json, sys
 from pathlib import Path
-from harness.worker.loads import Loads
+from harness.worker.library_loads import Loads
 
 spec = importlib.util.spec_from_file_location("project", sys.argv[1])
 loads = Loads(Path(sys.argv[1]).parent)

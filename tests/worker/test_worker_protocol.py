@@ -18,10 +18,10 @@ torch = pytest.importorskip("torch", reason="needs torch (pip install torch)")
 
 from harness.builder.toolchain import Toolchain
 from harness.grading.grade import Grader
-from harness.judge.arena import Arena, Layout
 from harness.judge.check import check
+from harness.judge.guarded_buffers import Arena, Layout
 from harness.judge.problem import Outputs, Problem, Tensors
-from harness.judge.transport import CudaTransport, HostTransport, Transport
+from harness.judge.shared_memory import CudaTransport, HostTransport, Transport
 from harness.judge.worker_client import Failed, Source, WorkerClient, WorkerPlace
 from harness.judge.worker_reply import Mode, Reveal
 from harness.outcome import Cause

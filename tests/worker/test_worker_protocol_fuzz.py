@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.errors import SandboxError
-from harness.judge.arena import Arena, Layout
+from harness.judge.guarded_buffers import Arena, Layout
 from harness.judge.problem import Problem
 from harness.judge.worker_client import Failed, Source, WorkerClient, WorkerPlace
 from harness.judge.worker_reply import Reveal

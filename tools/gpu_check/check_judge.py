@@ -17,11 +17,11 @@ from harness.builder.build import Built, build
 from harness.device.machine import judge_and_worker_cpus
 from harness.device.telemetry import Conditions
 from harness.grading.workers import project_source
-from harness.judge.arena import Arena, Layout
 from harness.judge.calibration import calibrate, sizes_of
 from harness.judge.check import check, problems
+from harness.judge.guarded_buffers import Arena, Layout
 from harness.judge.measurement import Session
-from harness.judge.trivial import passing
+from harness.judge.trivial_answers import passing
 from harness.judge.verifier import Verifier
 from harness.judge.worker_client import Failed, Source, WorkerClient
 from harness.judge.worker_reply import Mode

@@ -18,7 +18,7 @@ from harness.device import known_kernel as known
 from harness.device.cuda import SIGNATURES, CudaError, Device, Driver
 from harness.device.known_kernel import KnownKernel
 from harness.errors import DeviceError
-from harness.worker import driver as worker
+from harness.worker import cuda_driver as worker
 from tests.fakes.cuda_driver import FakeDriver
 
 INCLUDES = [Path(shutil.which("nvcc") or "nvcc").resolve().parent.parent / "include"]

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from harness.builder.cubins import MAX_KERNELS, MAX_NAME
 from harness.builder.symbol_names import classify_operator
-from harness.judge.arena import Arena, Layout
+from harness.judge.guarded_buffers import Arena, Layout
 from harness.judge.problem import Problem
 from harness.judge.verifier import Verifier
 from harness.judge.worker_client import Failed, WorkerClient

@@ -12,7 +12,14 @@ torch = pytest.importorskip("torch", reason="needs torch (pip install torch)")
 
 from harness.device.cuda import CudaError, Device
 from harness.errors import DeviceError
-from harness.judge.transport import FLUSH_BYTES, CudaTransport, IpcMemory, SharedBlock, Transport, VmmMemory
+from harness.judge.shared_memory import (
+    FLUSH_BYTES,
+    CudaTransport,
+    IpcMemory,
+    SharedBlock,
+    Transport,
+    VmmMemory,
+)
 from tests.fakes.cuda_driver import UUID, FakeDriver
 
 CPU = torch.device("cpu")

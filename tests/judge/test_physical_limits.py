@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.judge.check import problems
-from harness.judge.physics import (
+from harness.judge.physical_limits import (
     ABOVE,
     BOARDS,
     SUSPICIOUS,

@@ -15,7 +15,7 @@ import torch._dynamo  # loaded at the first operator, which takes a second: here
 
 from harness.judge.compare import compare, passes, worst_error
 from harness.judge.problem import ROWS, Outputs, Problem, treats_rows_apart
-from harness.judge.trivial import own_outputs, without_work
+from harness.judge.trivial_answers import own_outputs, without_work
 from harness.kernelbench.adapter import load_problem
 from harness.kernelbench.conversion import reference_py
 from harness.kernelbench.inspection import PublicGenerator, inspect_problem

@@ -21,7 +21,7 @@ import torch
 
 from harness.device.cuda import L2_CACHE_BYTES, POSIX_EXPORT, VIRTUAL_MEMORY, Device, Driver
 from harness.errors import DeviceError
-from harness.worker.driver import Array
+from harness.worker.cuda_driver import Array
 
 _LIVE_BYTES, _DEVICE_LIVE_BYTES = 256 << 20, 1 << 30
 

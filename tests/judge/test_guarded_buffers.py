@@ -11,10 +11,10 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs torch (pip install torch)")
 
-from harness.judge.arena import Arena, Layout
+from harness.judge.adversarial import fit_layout
+from harness.judge.guarded_buffers import Arena, Layout
 from harness.judge.problem import Problem, Tensors
-from harness.judge.transport import HostMemory
-from harness.judge.values import fit_layout
+from harness.judge.shared_memory import HostMemory
 from harness.records.task import Arrangement
 from tests.fakes.overlays import throw_away_task
 

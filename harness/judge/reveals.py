@@ -14,12 +14,12 @@ from typing import NamedTuple
 
 import torch
 
-from harness.judge import values
-from harness.judge.arena import Arena, Layout
+from harness.judge import adversarial
 from harness.judge.clock import Lanes
+from harness.judge.guarded_buffers import Arena, Layout
 from harness.judge.problem import Problem, Tensors
 from harness.judge.protocol import Numbers
-from harness.judge.transport import HostMemory, Transport
+from harness.judge.shared_memory import HostMemory, Transport
 from harness.judge.verifier import Case, Verifier
 from harness.judge.worker_client import Failed, WorkerClient
 from harness.judge.worker_reply import Mode, Reveal, SecondaryMode
@@ -76,7 +76,9 @@ class Sampler:
         self._unverified: list[Unverified] = []
         self._memory: list[HostMemory] = []
         self._shared: HostMemory | None = None
-        self._hard = list(dict.fromkeys(self.problem.task.values)) if values.changes(self.problem) else []
+        self._hard = (
+            list(dict.fromkeys(self.problem.task.values)) if adversarial.changes(self.problem) else []
+        )
 
     def _reference_us(self, inputs: Tensors) -> float:
         start = time.perf_counter()
@@ -85,7 +87,7 @@ class Sampler:
         return (time.perf_counter() - start) * 1e6
 
     def _draw(self, sets: int) -> InputSets:
-        return InputSets([self.problem.make_inputs() for _ in range(sets)], [values.OWN] * sets)
+        return InputSets([self.problem.make_inputs() for _ in range(sets)], [adversarial.OWN] * sets)
 
     def plan(self, client: WorkerClient, *, trusted: bool) -> None:
         """Announce the problem. Raises Failed. On the host, memory for all sets stays mapped in the worker,
@@ -158,10 +160,10 @@ class Sampler:
         return min(self.max_sets, max(2, int(_BATCH_S * 1e6 / max(pace_us, 1.0))))
 
     def _probe(self, sets: int) -> InputSets:
-        kinds = [values.OWN] * sets
+        kinds = [adversarial.OWN] * sets
         for place in self.random.sample(range(sets), max(1, int(_HARD_SHARE * sets))):
             kinds[place] = self.random.choice(self._hard)
-        return InputSets([values.make(self.problem, kind) for kind in kinds], kinds, scored=False)
+        return InputSets([adversarial.make(self.problem, kind) for kind in kinds], kinds, scored=False)
 
     def again(self, visit: Visit, pace_us: float) -> Visit:
         """The same inputs for one of our own workers: no more sets than fit its pace, and no probes."""

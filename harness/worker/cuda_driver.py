@@ -1,4 +1,4 @@
-"""Runs INSIDE the sandbox, beside device.py: the calls into NVIDIA's driver that a worker needs.
+"""Runs INSIDE the sandbox, beside cuda_calls.py: the calls into NVIDIA's driver that a worker needs.
 
 Memory that came by descriptor is mapped at the same addresses, and only between show() and hide(); a block of
 legacy IPC stays open.

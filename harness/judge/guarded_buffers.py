@@ -15,9 +15,9 @@ from typing import Self
 import torch
 
 from harness.errors import HarnessBug
+from harness.judge.adversarial import changes
 from harness.judge.problem import Problem, Tensors
-from harness.judge.transport import Handle, HostMemory, Memory, Transport
-from harness.judge.values import changes
+from harness.judge.shared_memory import Handle, HostMemory, Memory, Transport
 from harness.records import Operand
 from harness.records.task import Arrangement
 

@@ -7,7 +7,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs torch (pip install torch)")
 
 from harness.judge.problem import Problem
-from harness.judge.trivial import answers, own_outputs, passing, reference_fails
+from harness.judge.trivial_answers import answers, own_outputs, passing, reference_fails
 from tests.fakes.overlays import throw_away_task
 
 

@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 _MOST_NAMES = 100
 _NAME_CHARS = 300
 _MOST_BYTES = 56_000
-"""A message has at most 64 KiB, and the report of loads.py is in the same one."""
+"""A message has at most 64 KiB, and the report of library_loads.py is in the same one."""
 
 
 class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]

@@ -8,8 +8,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs torch (pip install torch)")
 
+from harness.judge.adversarial import INTEGERS, changes, make, unfit
 from harness.judge.problem import Problem
-from harness.judge.values import INTEGERS, changes, make, unfit
 from harness.records.task import PROMISED, Values
 from harness.suite.catalogue import LoadedTask
 from tests.fakes.overlays import throw_away_task

@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils._python_dispatch import _disable_current_modes
 
+from harness.judge.call_trace import forbidden_work, operator_kind, read_trace, trace_flags
 from harness.judge.check import problems
-from harness.judge.evidence import forbidden_work, operator_kind, read_trace, trace_flags
 from harness.outcome import Cause
 from harness.records import BuildResult, DeviceKernel, Evidence, SanitizerRun
-from harness.worker.evidence import on_copies, trace
+from harness.worker.tracer import on_copies, trace
 from tests.fakes.overlays import throw_away_task
 
 LOADED: Final = throw_away_task("scale")
