@@ -79,7 +79,7 @@ def compile_layout(
             facts, files, problem = _run(layout, toolchain, jobs, sandbox, limits)
     library = files.get(Path(library_path(layout)).name)
     log = files.get(".ninja_log", b"")[:_LOG_LIMIT].decode(errors="replace")
-    run = Run(facts, log, layout, toolchain, lambda: control_error(layout, toolchain, sandbox))
+    run = NinjaRun(facts, log, layout, toolchain, lambda: control_error(layout, toolchain, sandbox))
     finding = run.finding() or problem
     if finding is None and library is None:
         finding = Finding(cause=Cause.LINK_ERROR, message="the build left no shared library")
@@ -187,7 +187,7 @@ def limit_finding(facts: ExitFacts) -> Finding | None:
 
 
 @dataclass(frozen=True)
-class Run:
+class NinjaRun:
     """One run of ninja that has ended."""
 
     facts: ExitFacts

@@ -10,7 +10,6 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -34,10 +33,10 @@ from harness.cases.scoring import Commands, case_text, score, verdict
 from harness.errors import InfraError, PermanentProviderError, UsageError
 from harness.files import append_line, write_atomically
 from harness.models import Model
-from harness.records import Arm, Message, ModelSpec, Request, Sampling, Skill, digest_of
+from harness.records import Arm, Message, ModelSpec, Request, Sampling, Skill, digest_of, utc_now
 from harness.records.reasons import reason_of
 from harness.student.prompts import skill_text
-from harness.study.pools import LocalExecutor
+from harness.study.executor import LocalExecutor
 
 SYSTEM: Final = """\
 You are an expert who is given one request and answers it with one message. You cannot run, look up or save \
@@ -92,7 +91,7 @@ class CasesStore:
         earlier = sorted(path.parent for path in root.glob(f"*-{digest}/{_HEAD}"))
         if earlier:
             return cls(earlier[-1])
-        created = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+        created = utc_now()
         stamp = created.replace("-", "").replace(":", "")
         # A foreign skill may have any name.
         skill = re.sub(r"[^\w.-]", "-", config.skill, flags=re.A)[:64]

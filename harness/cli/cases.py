@@ -40,7 +40,7 @@ from harness.errors import UsageError
 from harness.models import Model, make_model
 from harness.records import ModelSpec
 from harness.skills.spec import LoadedSkill, load_skill
-from harness.study.pools import LocalExecutor
+from harness.study.executor import LocalExecutor
 from harness.study.store import sole_writer
 from harness.text import first_line
 

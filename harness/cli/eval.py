@@ -31,8 +31,8 @@ from harness.report.planning import detectable, least_families
 from harness.report.summary import Threshold
 from harness.skills.overlap import excluded_tasks
 from harness.skills.spec import LoadedSkill, load_skill
-from harness.study.execute import RunContext, execute, open_study, record_looks, with_looks
-from harness.study.study import Study, make_arms
+from harness.study.run import RunContext, execute, open_run
+from harness.study.study import Study, make_arms, record_looks, with_looks
 
 
 def evaluate(
@@ -113,7 +113,7 @@ def _execute(
 ) -> int:
     """Run what is owed and report it; the exit code."""
     study, looks = with_looks(study, skills, context.display.say, fresh=context.fresh)
-    store = open_study(study, context)
+    store = open_run(study, context)
     record_looks(looks)
     try:
         execute(study, store, context)

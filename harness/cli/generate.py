@@ -31,7 +31,7 @@ from harness.cli.tasks import chosen_tasks
 from harness.errors import UsageError, refuse_url
 from harness.models import make_model
 from harness.records import Sampling
-from harness.study.execute import RunContext
+from harness.study.run import RunContext
 from harness.teaching.generation import generate as run_generation
 from harness.teaching.record import GenerationRecord, score_text
 from harness.teaching.request import GenerationRequest

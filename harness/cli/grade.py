@@ -28,14 +28,14 @@ from harness.cli.options import (
 from harness.cli.tasks import chosen_tasks
 from harness.errors import DeviceLost, UsageError
 from harness.grading.admission import RULES, Admitted, admit, cell
+from harness.grading.setup import GradingSetup
 from harness.grading.validation import Validation, validate_task
 from harness.kernelbench.conversion import convert_pattern, read_submission, select_with_problems, wrapped
 from harness.kernelbench.problems import is_pattern
 from harness.records import Grade, Project
 from harness.records.task import Admission
 from harness.report.results import result_of, write_results
-from harness.study.execute import GradingSetup
-from harness.study.pools import LocalExecutor
+from harness.study.executor import LocalExecutor
 from harness.suite.catalogue import LoadedTask, all_tasks, expert_project, read_project
 from harness.suite.sizes import refuse_too_large
 

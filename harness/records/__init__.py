@@ -5,7 +5,17 @@ Validators reject illegal states. "Not reached" and unknown are None, never -1 o
 
 from __future__ import annotations
 
-from harness.records.base import ClockName, Delivery, LaneName, Metric, Protocol, Record, Target, digest_of
+from harness.records.base import (
+    ClockName,
+    Delivery,
+    LaneName,
+    Metric,
+    Protocol,
+    Record,
+    Target,
+    digest_of,
+    utc_now,
+)
 from harness.records.build import (
     BINDING_WARNING,
     BinaryCalls,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 import json
 from typing import Any, Final, Literal
@@ -27,6 +28,11 @@ def digest_of(value: Any) -> str:
     """SHA-256 (hex) of a JSON-able value in canonical form: sorted keys, no spaces, UTF-8."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def utc_now() -> str:
+    """The time as records hold it: UTC, ISO 8601, to the second."""
+    return f"{datetime.datetime.now(datetime.UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 class Record(BaseModel):

@@ -1,4 +1,4 @@
-"""Runs the owed trials of a run and stores them.
+"""Opens the run of a study, new or resumed, runs its owed trials and stores them.
 
 A trial is stored only when it finished by itself, and nothing is stored after stop(). The last attempt
 counts, never the best of several.
@@ -6,13 +6,14 @@ counts, never the best of several.
 
 from __future__ import annotations
 
-import datetime
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from harness.errors import (
@@ -24,14 +25,19 @@ from harness.errors import (
     StorageError,
 )
 from harness.files import finished_trials, is_storage, storage_error, temporary_files, watching
+from harness.grading.setup import GradingSetup
 from harness.models import Model
 from harness.outcome import Cause
-from harness.records import InfraFailure, RunRecord, Skill, TrialKey, TrialRecord, Turn
+from harness.records import InfraFailure, RunRecord, Skill, TrialKey, TrialRecord, Turn, utc_now
 from harness.study.conversation import Conversation, Stopped
-from harness.study.plan import grading_key, plan, request_for
-from harness.study.pools import LocalExecutor
-from harness.study.store import RunStore
+from harness.study.executor import LocalExecutor
+from harness.study.plan import grading_key, plan, request_for, run_hash
+from harness.study.store import RunStore, sole_writer
+from harness.study.study import Study
 from harness.suite.catalogue import LoadedTask
+from harness.suite.sizes import refuse_too_large
+from harness.text import slug
+from sandboxes.job import IMAGES_FACT
 
 if TYPE_CHECKING:  # torch
     from harness.grading.grade import Grader
@@ -55,20 +61,88 @@ class Observer(Protocol):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RunResult:
     finished: int
     owed: int
     stopped: str | None
     """Why it stopped early; None when all trials are done."""
 
 
-def now() -> str:
-    """UTC, ISO 8601, to the second."""
-    return f"{datetime.datetime.now(datetime.UTC):%Y-%m-%dT%H:%M:%SZ}"
+class Display(Protocol):
+    """Shows what happens while it happens."""
+
+    def say(self, text: str) -> None:
+        """Print one line."""
+
+    def waiting(self, what: str) -> AbstractContextManager[None]:
+        """Show that something long is under way."""
+
+    def trials(self, planned: int, finished: int, models: int) -> AbstractContextManager[Observer]:
+        """Show trials as they finish; `finished` of `planned` are on disk already."""
+
+
+@dataclass(frozen=True)
+class RunContext:
+    """With what, and within which limits, studies are executed."""
+
+    setup: GradingSetup
+    models: Mapping[str, Model]
+    runs: Path
+    max_wall_s: float | None
+    """Time limit of a run; None is no limit. The models' meter limits tokens, dollars and calls."""
+    connections: int
+    display: Display
+    fresh: bool = False
+    """Begin a new run even if the same study has one."""
+
+
+def open_run(study: Study, context: RunContext) -> RunStore:
+    """The study's run: the latest of the same study, to be resumed, or a new one.
+
+    Raises UsageError if a workload does not fit in memory.
+    """
+    setup = context.setup
+    refuse_too_large(study.tasks, study.target, setup.grader.device_bytes)
+    image = setup.sandbox.facts().get(IMAGES_FACT)
+    config, lock = study.resolve(setup.sandbox.name, setup.machine, image)
+    digest = run_hash(config, lock)
+    earlier = sorted(path.parent for path in context.runs.glob(f"*-{digest}/run.json"))
+    if earlier and not context.fresh:
+        return RunStore(earlier[-1])
+    created = utc_now()
+    stamp = created.replace("-", "").replace(":", "")
+    name = f"{stamp}-{slug(study.name)}-{digest}"
+    record = RunRecord(run_id=name, created=created, config=config, lock=lock)
+    return RunStore.create(context.runs / name, record)
+
+
+def execute(study: Study, store: RunStore, context: RunContext) -> RunResult:
+    """Run the owed trials of a study's run and store them."""
+    setup, say = context.setup, context.display.say
+    with sole_writer(store.folder):
+        record = store.run()
+        runner = Runner(
+            store,
+            record,
+            study.tasks_by_id,
+            study.arms.library,
+            context.models,
+            setup.grader,
+            kill=setup.sandbox.stop,
+        )
+        finished = sum(not trial.infra for trial in store.load())  # lost trials are run again
+        planned = len(plan(record.config))
+        say(f"run {store.folder}: {planned} trials, {finished} finished before")
+        with context.display.trials(planned, finished, len(context.models)) as observer:
+            executor = LocalExecutor(context.connections)
+            result = runner.execute(executor, observer, context.max_wall_s)
+    if result.stopped is not None:
+        say(f"stopped: {result.stopped}; {result.owed} trials are owed")
+    return result
 
 
 @dataclass
-class Run:
+class Runner:
     store: RunStore
     record: RunRecord
     tasks: Mapping[str, LoadedTask]
@@ -88,7 +162,7 @@ class Run:
 
     def execute(
         self, executor: LocalExecutor, observer: Observer, max_wall_s: float | None = None
-    ) -> Outcome:
+    ) -> RunResult:
         """Run the owed trials. KeyboardInterrupt is raised after everything was stopped."""
         before = self.store.load()
         for lost in {f.project for t in before for f in t.failures if f.project is not None}:
@@ -108,7 +182,7 @@ class Run:
             raise
         finally:
             timer.cancel()
-        return Outcome(finished, len(todo) - finished, self._stopped or self._spent)
+        return RunResult(finished, len(todo) - finished, self._stopped or self._spent)
 
     def stop(self, reason: str, executor: LocalExecutor) -> None:
         """Kill running trials, which stay owed, and start no others."""
@@ -153,7 +227,7 @@ class Run:
 
     def _attempts(self, key: TrialKey, observer: Observer) -> TrialRecord | None:
         """One trial, retried after infrastructure failures: the one place that turns them into records."""
-        started, config = now(), self.record.config
+        started, config = utc_now(), self.record.config
         conversation = Conversation(
             key,
             request_for(key, config, self.tasks, self.skills),
@@ -194,7 +268,7 @@ class Run:
             failures=tuple(failures),
             infra=not turns,
             started=started,
-            finished=now(),
+            finished=utc_now(),
         )
 
 
@@ -203,4 +277,4 @@ def _failure(error: InfraError | OSError) -> InfraFailure:
     if is_storage(error):  # the disk was full for a moment
         cause = Cause.STORAGE
     project = error.project if isinstance(error, DeviceLost) else None
-    return InfraFailure(cause=cause, message=f"{error}", at=now(), project=project)
+    return InfraFailure(cause=cause, message=f"{error}", at=utc_now(), project=project)

@@ -1,4 +1,4 @@
-"""A study: the tasks, arms and models that are compared, and its run folder.
+"""A study: the tasks, arms and models that are compared, and the level at which it decides.
 
 No two arms have the same texts; equal studies have equal hashes.
 """
@@ -6,9 +6,8 @@ No two arms have the same texts; equal studies have equal hashes.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Final
 
 from harness import __version__
@@ -22,20 +21,19 @@ from harness.records import (
     Protocol,
     RunConfig,
     RunLock,
-    RunRecord,
     RunSettings,
     Sampling,
     Skill,
     Target,
     digest_of,
+    utc_now,
 )
 from harness.records.grade import GRADER_VERSION
+from harness.skills.lineage import Look, LookLog, lineage_of, look_at, looks_file
 from harness.skills.placebo import placebo
-from harness.study.plan import prompt_digests, run_hash
-from harness.study.run import now
-from harness.study.store import RunStore
+from harness.skills.spec import LoadedSkill
+from harness.study.plan import prompt_digests
 from harness.suite.catalogue import LoadedTask
-from harness.text import slug
 
 MOST_COMBINED: Final = 4
 """Skills for --combine: 4 make 15 arms."""
@@ -176,14 +174,30 @@ class Study:
         return config, lock
 
 
-def open_run(study: Study, config: RunConfig, lock: RunLock, root: Path, *, fresh: bool) -> RunStore:
-    """The run of this study: the latest with its hash, or a new one."""
-    digest = run_hash(config, lock)
-    earlier = sorted(p.parent for p in root.glob(f"*-{digest}/run.json"))
-    if earlier and not fresh:
-        return RunStore(earlier[-1])
-    created = now()
-    stamp = created.replace("-", "").replace(":", "")
-    name = f"{stamp}-{slug(study.name)}-{digest}"
-    record = RunRecord(run_id=name, created=created, config=config, lock=lock)
-    return RunStore.create(root / name, record)
+def with_looks(
+    study: Study, skills: Sequence[LoadedSkill], say: Callable[[str], None], *, fresh: bool = False
+) -> tuple[Study, tuple[Look, ...]]:
+    """The study with alpha reduced by earlier looks at the same tasks, and the looks that it takes itself.
+
+    Only skills that were refined here have looks. With `fresh` an existing run of the same study is another
+    look. Nothing is written; see `record_looks`.
+    """
+    log = LookLog(looks_file())
+    looks = [
+        look_at(log, lineage, loaded.skill.digest, study.design, utc_now(), fresh=fresh)
+        for loaded in skills
+        if (lineage := lineage_of(loaded.directory)) is not None
+    ]
+    for look in looks:
+        say(
+            f"look {look.number} of lineage {look.lineage} at tasks that it was not refined on: decided at "
+            f"alpha {look.alpha:g}"
+        )
+    return replace(study, alpha=min([study.alpha, *(look.alpha for look in looks)])), tuple(looks)
+
+
+def record_looks(looks: Sequence[Look]) -> None:
+    """Write looks to the log, before the first trial."""
+    log = LookLog(looks_file())
+    for look in looks:
+        log.add(look)

@@ -5,7 +5,6 @@ The test split is looked at once, after the last choice; the look is logged befo
 
 from __future__ import annotations
 
-import datetime
 import math
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +15,7 @@ from typing import Final
 from harness.errors import InfraError, UsageError
 from harness.files import write_atomically
 from harness.models.meter import Spent
-from harness.records import Metric, Sampling, Task, TrialRecord
+from harness.records import Metric, Sampling, Task, TrialRecord, utc_now
 from harness.report.records import Summary
 from harness.skills.check import check_skill
 from harness.skills.lineage import ALPHA, SHORT_KEY, Look, LookLog, lineage_of, look_at, looks_file
@@ -25,7 +24,7 @@ from harness.skills.spec import LoadedSkill, SkillFinding, read_skill
 from harness.skills.write_skill import derive
 from harness.stats import fewest_families
 from harness.student.prompts import task_text
-from harness.study.execute import RunContext, execute, open_study
+from harness.study.run import RunContext, execute, open_run
 from harness.study.store import RunStore, sole_writer
 from harness.study.study import Arms, Study, make_arms
 from harness.teaching.brief import TRACE_TOKENS, Order
@@ -128,7 +127,7 @@ class Generation:
         request, splits, known = self.request, self.splits, read_record(self.folder)
         self._spent_before = {} if known is None else known.spent
         self.record = GenerationRecord(
-            created=f"{datetime.datetime.now(datetime.UTC):%Y-%m-%dT%H:%M:%SZ}",
+            created=utc_now(),
             description=request.description,
             source=None if request.source is None else str(request.source),
             teacher=request.teacher.name,
@@ -263,7 +262,7 @@ class SplitGrading:
     def evaluate(self, split: Split, arms: Arms) -> Evaluated:
         """All trials of these arms on a split, a few replies per task."""
         study = self._study(split, arms, SEARCH_REPEATS, ALPHA)
-        store = open_study(study, self.context)
+        store = open_run(study, self.context)
         self.context.display.say(f"{split} split: {', '.join(arms.named) or 'without skill'}")
         outcome = execute(study, store, self.context)
         return Evaluated(_not_all_lost(store, split), outcome.stopped)
@@ -273,7 +272,7 @@ class SplitGrading:
         old = self.request.old
         skills = [skill] if old is None else [skill, LoadedSkill(read_skill(old), old)]
         study = self._study("test", arms, self.request.repeats, alpha, skills)
-        store = open_study(study, self.context)
+        store = open_run(study, self.context)
         self.context.display.say(f"test split: {', '.join(arms.named)}")
         try:
             outcome = execute(study, store, self.context)

@@ -18,7 +18,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from harness.builder.build_toml import BuildToml, faults, hints, read_build_toml
-from harness.builder.compiling import Run
+from harness.builder.compiling import NinjaRun
 from harness.builder.diagnostics import refusal
 from harness.builder.layout import plan_layout
 from harness.builder.validate import Refused
@@ -136,7 +136,7 @@ def test_any_project_is_planned_or_refused(changes, toml, target, left_out, tmp_
     root = tmp_path / project.digest / target
     assert not any(".." in Path(path).parts for path in (*planned.tree, *planned.package))
     write_files(planned.tree | planned.package, root)
-    failed = Run(exit_facts("nonzero", text), "", planned, fake_toolchain(tmp_path), lambda: None)
+    failed = NinjaRun(exit_facts("nonzero", text), "", planned, fake_toolchain(tmp_path), lambda: None)
     finding = failed.finding()
     assert finding is not None and finding.verdict is Verdict.BUILD_FAILED
     assert failed.diagnostics(finding)

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.builder.build import build
-from harness.builder.compiling import Run
+from harness.builder.compiling import NinjaRun
 from harness.builder.diagnostics import DIAGNOSTICS_LIMIT
 from harness.builder.inline import inline_libraries
 from harness.builder.toolchain import Toolchain
@@ -155,7 +155,7 @@ def test_no_output_makes_a_failed_build_ours(target: Target, count: int, toolcha
         log=st.sampled_from(["", "0\t1\t1\tobj/kernels/fill.cpp/unit.o\tf\n", "rubbish\t\t\t\t\n"]),
     )
     def one(facts: ExitFacts, log: str) -> None:
-        run = Run(facts, log, layout, whole, lambda: None)
+        run = NinjaRun(facts, log, layout, whole, lambda: None)
         finding = run.finding()
         if facts.status == "ok":
             assert finding is None

@@ -13,7 +13,7 @@ from harness.cases.running import CasesStore, answers_of, cases_config, run_case
 from harness.cases.scoring import Commands, verdict, worth_of
 from harness.errors import PermanentProviderError, ProviderError, UsageError
 from harness.records import ModelSpec, Reply, Request, Skill, Usage
-from harness.study.pools import LocalExecutor
+from harness.study.executor import LocalExecutor
 from sandboxes.pool import SandboxPool
 from tests.fakes.trials import FakeModel
 

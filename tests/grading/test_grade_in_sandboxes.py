@@ -10,9 +10,9 @@ import pytest
 
 from harness.cli.options import GradingOptions, make_grading_setup
 from harness.errors import SandboxError
+from harness.grading.setup import GradingSetup
 from harness.outcome import Stage, Verdict
 from harness.records import Target
-from harness.study.execute import GradingSetup
 from harness.suite.catalogue import expert_project, select_tasks
 from sandboxes.registry import open_sandbox
 from tests.fakes.overlays import throw_away_task, zoo_project

@@ -19,9 +19,9 @@ import pytest
 from harness.files import data_directory
 from harness.records import Finding, Grade, Reply, Request, Thinking, ToolCall
 from harness.student.skill_tool import TOOL
+from harness.study.executor import LocalExecutor
 from harness.study.plan import generation_key
-from harness.study.pools import LocalExecutor
-from harness.study.run import Run
+from harness.study.run import Runner
 from harness.study.store import RunStore
 from harness.suite.catalogue import load_task
 from tests.fakes.trials import A_SKILL, SKILL, TASKS, FakeGrader, Silent, config, reply, run_record
@@ -89,7 +89,7 @@ def work(folder: str, die_before: int | None) -> None:
         die_before_file(die_before, store.folder)
     tasks = {TASKS[0]: load_task(data_directory("tasks") / TASKS[0])}
     model, grader = WritingModel(store.folder.parent / ASKED), OtherEveryTime()
-    run = Run(store, record, tasks, {SKILL: A_SKILL}, {"fake/one": model}, grader)  # type: ignore[arg-type]
+    run = Runner(store, record, tasks, {SKILL: A_SKILL}, {"fake/one": model}, grader)  # type: ignore[arg-type]
     run.execute(LocalExecutor(1), Silent())
 
 

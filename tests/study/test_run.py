@@ -22,8 +22,8 @@ from harness.errors import (
 from harness.models.meter import Limits, Meter
 from harness.outcome import Cause, Verdict
 from harness.records import Reply, Request
-from harness.study.pools import LocalExecutor
-from harness.study.run import ATTEMPTS, Outcome, Run
+from harness.study.executor import LocalExecutor
+from harness.study.run import ATTEMPTS, Runner, RunResult
 from harness.study.store import RunStore
 from harness.suite.catalogue import select_tasks
 from tests.fakes.trials import (
@@ -62,13 +62,13 @@ def after(failing: FailsAt) -> Answer:
     return answer
 
 
-def make_run(store: RunStore, answer: Answer = answers, grader: Any = None) -> tuple[Run, FakeModel]:
+def make_run(store: RunStore, answer: Answer = answers, grader: Any = None) -> tuple[Runner, FakeModel]:
     model = FakeModel(answer)
     judge = grader or FakeGrader()
-    return Run(store, store.run(), TASK, {SKILL: A_SKILL}, {"fake/one": model}, judge), model
+    return Runner(store, store.run(), TASK, {SKILL: A_SKILL}, {"fake/one": model}, judge), model
 
 
-def carry_out(store: RunStore, answer: Answer = answers, grader: Any = None) -> tuple[Outcome, FakeModel]:
+def carry_out(store: RunStore, answer: Answer = answers, grader: Any = None) -> tuple[RunResult, FakeModel]:
     """How the run ended, one trial at a time, and what was asked."""
     run, model = make_run(store, answer, grader)
     return run.execute(LocalExecutor(1), Silent()), model

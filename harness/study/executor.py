@@ -1,4 +1,4 @@
-"""Runs trials in threads, which wait for models, compilers and workers in other processes."""
+"""Maps a function over trials, tasks or test cases in threads, which mostly wait for other processes."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
-Job = TypeVar("Job")
+Item = TypeVar("Item")
 Result = TypeVar("Result")
 _POLL_S = 0.2
 """While waiting for results, so that Ctrl-C is noticed."""
 
 
 class LocalExecutor:
-    """At most `workers` daemon threads; jobs start in order, and none after a failure."""
+    """At most `workers` daemon threads; items are taken in order, and none after a failure."""
 
     def __init__(self, workers: int) -> None:
         self._workers = workers
         self._abandoned = threading.Event()
 
-    def map(self, function: Callable[[Job], Result], jobs: Iterable[Job]) -> Iterator[Result]:
-        """Results in the order in which they finish; the first exception of a job is raised."""
-        todo: queue.SimpleQueue[Job] = queue.SimpleQueue()
-        for job in jobs:
-            todo.put(job)
+    def map(self, function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+        """Results in the order in which they finish; the first exception is raised."""
+        todo: queue.SimpleQueue[Item] = queue.SimpleQueue()
+        for item in items:
+            todo.put(item)
         count = todo.qsize()
         done: queue.SimpleQueue[tuple[object, BaseException | None]] = queue.SimpleQueue()
         over = threading.Event()
@@ -32,14 +32,14 @@ class LocalExecutor:
         def work() -> None:
             while not self._abandoned.is_set():
                 try:
-                    job = todo.get_nowait()
+                    item = todo.get_nowait()
                 except queue.Empty:
                     # Processes die with the thread that started them (prctl PDEATHSIG), and a worker that
                     # this thread started may still serve another thread's trial.
                     over.wait()
                     return
                 try:
-                    done.put((function(job), None))
+                    done.put((function(item), None))
                 except BaseException as error:  # noqa: BLE001 - raised in the caller's thread
                     self._abandoned.set()
                     done.put((None, error))
@@ -63,5 +63,5 @@ class LocalExecutor:
             over.set()
 
     def abandon(self) -> None:
-        """Start no further job, and do not wait for running ones."""
+        """Start nothing more, and do not wait for running ones."""
         self._abandoned.set()

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from harness.study.pools import LocalExecutor
+from harness.study.executor import LocalExecutor
 
 
 def test_every_job_is_done_once() -> None:
