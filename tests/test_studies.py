@@ -9,7 +9,7 @@ import pytest
 
 from harness.models.recording import RecordingMismatch, ReplayModel, load
 from harness.records import ModelSpec, Sampling
-from harness.report.records import Summary
+from harness.report.schema import Summary
 from harness.skills.overlap import excluded_tasks
 from harness.skills.spec import load_skill
 from harness.student.prompts import make_request

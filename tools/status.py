@@ -18,7 +18,7 @@ from harness.grading.admission import FILE_NAME, RULES, Admitted, cell
 from harness.judge.physical_limits import BOARDS
 from harness.records import Admission, Task
 from harness.records.reasons import reason_of
-from harness.report.results import Result, Results
+from harness.report.experts import ExpertResult, ExpertResults
 from harness.suite.catalogue import all_tasks
 from tools.gpu_check.record import Contents, Entry
 
@@ -30,20 +30,20 @@ _OF_LIBRARY = 1.5
 _YES = {True: "yes", False: "NO"}
 
 
-def read_results(folder: Path) -> list[Result]:
+def read_results(folder: Path) -> list[ExpertResult]:
     """Everything in the JSON files of `results/`, oldest first. Raises UsageError for a broken file."""
-    file: TypeAdapter[Results | Contents] = TypeAdapter(Results | Contents)
-    found: list[Result] = []
+    file: TypeAdapter[ExpertResults | Contents] = TypeAdapter(ExpertResults | Contents)
+    found: list[ExpertResult] = []
     for path in sorted(folder.glob("*.json")):
         try:
             contents = file.validate_json(path.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError, ValidationError) as error:
             raise UsageError(f"{path} is no file of results: {reason_of(error)}; move it away") from error
-        found += contents.results if isinstance(contents, Results) else _of_ledger(contents)
+        found += contents.results if isinstance(contents, ExpertResults) else _of_ledger(contents)
     return sorted(found, key=lambda one: one.measured_at)
 
 
-def _of_ledger(contents: Contents) -> Iterator[Result]:
+def _of_ledger(contents: Contents) -> Iterator[ExpertResult]:
     """The items `expert/TASK`, `time/TASK` and `full/TASK` that were asked on a GPU."""
     ceilings = next((entry.facts for entry in contents.entries if entry.name == "ceilings"), {})
     copy_gb_s = ceilings.get("copy_gb_s")
@@ -53,7 +53,7 @@ def _of_ledger(contents: Contents) -> Iterator[Result]:
         found = re.fullmatch(r"(expert|time|full)/(.+)", entry.name)
         if found is not None and entry.status != "not_here":
             facts = {"task": found[2], "device": contents.gpu, "target": "cuda"}
-            yield Result.model_validate(facts | _measured(entry, share))
+            yield ExpertResult.model_validate(facts | _measured(entry, share))
 
 
 def _measured(entry: Entry, share: float | None) -> dict[str, object]:
@@ -73,7 +73,9 @@ def _measured(entry: Entry, share: float | None) -> dict[str, object]:
     }
 
 
-def status_page(tasks: Sequence[Task], admissions: Sequence[Admission], results: Sequence[Result]) -> str:
+def status_page(
+    tasks: Sequence[Task], admissions: Sequence[Admission], results: Sequence[ExpertResult]
+) -> str:
     """docs/generated/status.md. results: oldest first; the newest of a task and device type counts."""
     checked = {entry.task: entry for entry in admissions}
     on_cpu = {one.task: one for one in results if one.target == "cpu"}
@@ -95,7 +97,7 @@ def status_page(tasks: Sequence[Task], admissions: Sequence[Admission], results:
     return template.render(goals=_goals(tasks, timed), rows=rows, machines="; ".join(machines) or "none")
 
 
-def _goals(tasks: Sequence[Task], timed: Mapping[str, Result]) -> dict[str, str]:
+def _goals(tasks: Sequence[Task], timed: Mapping[str, ExpertResult]) -> dict[str, str]:
     """How many of the measured experts reach each goal."""
     small = [timed[t.id] for t in tasks if t.level in ("l1", "l2") and t.id in timed]
     bound = [timed[t.id] for t in tasks if t.family not in _BOUND_BY_ARITHMETIC and t.id in timed]
@@ -115,7 +117,7 @@ def _admitted(entry: Admission | None) -> str:
     return _YES[rule.status == "holds"]
 
 
-def _speedup(result: Result | None) -> str:
+def _speedup(result: ExpertResult | None) -> str:
     if result is None or result.speedup is None:
         return NOT_YET
     interval = "" if result.low is None or result.high is None else f" ({result.low:.2f}, {result.high:.2f})"

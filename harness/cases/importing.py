@@ -19,7 +19,7 @@ from pydantic import (
     model_validator,
 )
 
-from harness.cases.records import COMMAND_WALL_LIMIT_S, COMMAND_WALL_S, Check, TestCase
+from harness.cases.schema import COMMAND_WALL_LIMIT_S, COMMAND_WALL_S, Check, TestCase
 from harness.errors import UsageError
 from harness.files import unsafe_path
 from harness.records.reasons import reason_of

@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 from pydantic import ValidationError
 
 from harness import __version__
-from harness.cases.records import (
+from harness.cases.schema import (
     AnswerKey,
     ArmSums,
     CaseAnswer,

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from harness.cases.records import Check, CheckOutcome, TestCase, Verdict, Worth, unfit
+from harness.cases.schema import Check, CheckOutcome, TestCase, Verdict, Worth, unfit
 from harness.errors import HarnessBug, SandboxError
 from harness.files import write_files
 from harness.student.answer import MAX_BYTES, MAX_FILES, MAX_REPLY_CHARS

@@ -19,8 +19,8 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.cases.importing import load_cases
-from harness.cases.records import ArmSums, CaseAnswer, CaseRow, CasesTally, ModelTally, Rate, TestCase, Worth
 from harness.cases.running import CasesStore, answers_of, cases_config, run_cases, tally
+from harness.cases.schema import ArmSums, CaseAnswer, CaseRow, CasesTally, ModelTally, Rate, TestCase, Worth
 from harness.cases.scoring import Commands, sentence, verdict, worth_of
 from harness.cli.card import plain_table
 from harness.cli.options import (

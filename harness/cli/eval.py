@@ -22,13 +22,13 @@ from harness.cli.options import (
     parse_arms,
 )
 from harness.cli.progress import StderrDisplay
-from harness.cli.runs import report_run
 from harness.cli.tasks import chosen_tasks
 from harness.errors import BudgetSpent, UsageError
 from harness.models import make_model
 from harness.records import Sampling
 from harness.report.planning import detectable, least_families
 from harness.report.summary import Threshold
+from harness.report.write import report_run
 from harness.skills.overlap import excluded_tasks
 from harness.skills.spec import LoadedSkill, load_skill
 from harness.study.run import RunContext, execute, open_run

@@ -26,11 +26,11 @@ from harness.cli.options import (
     parse_arms,
 )
 from harness.cli.progress import StderrDisplay
-from harness.cli.runs import report_run
 from harness.cli.tasks import chosen_tasks
 from harness.errors import UsageError, refuse_url
 from harness.models import make_model
 from harness.records import Sampling
+from harness.report.write import report_run
 from harness.study.run import RunContext
 from harness.teaching.generation import generate as run_generation
 from harness.teaching.record import GenerationRecord, score_text

@@ -34,7 +34,7 @@ from harness.kernelbench.conversion import convert_pattern, read_submission, sel
 from harness.kernelbench.problems import is_pattern
 from harness.records import Grade, Project
 from harness.records.task import Admission
-from harness.report.results import result_of, write_results
+from harness.report.experts import result_of, write_results
 from harness.study.executor import LocalExecutor
 from harness.suite.catalogue import LoadedTask, all_tasks, expert_project, read_project
 from harness.suite.sizes import refuse_too_large

@@ -1,11 +1,9 @@
-"""`liftbench runs`, `show` and `report`, and the report at the end of `eval`."""
+"""`liftbench runs`, `show` and `report`."""
 
 from __future__ import annotations
 
 import json
 import shlex
-import sys
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,17 +16,10 @@ from harness.cli.card import plain_table, print_card, untrusted
 from harness.cli.options import DEFAULT_RUNS, JsonOption, RunArgument, RunsDirOption
 from harness.errors import UsageError, did_you_mean
 from harness.records import Message, TrialKey, TrialRecord
-from harness.report.records import Summary
-from harness.report.summary import summarise
-from harness.report.terminal import print_summary
-from harness.report.write import write_reports
+from harness.report.write import report_run
 from harness.study.plan import plan
 from harness.study.store import RunStore, all_runs, find_run
 from harness.suite.catalogue import all_tasks
-from harness.text import first_line
-
-_REASONS = 5
-"""At most this many different reasons for lost trials are printed."""
 
 
 def runs(runs_dir: RunsDirOption = DEFAULT_RUNS, json_output: JsonOption = False) -> None:
@@ -85,45 +76,6 @@ def show(
 def report(run: RunArgument, runs_dir: RunsDirOption = DEFAULT_RUNS, json_output: JsonOption = False) -> None:
     """These are report.html, report.json, trials.csv and the table."""
     report_run(find_run(runs_dir, run), json_output=json_output)
-
-
-def report_run(store: RunStore, *, json_output: bool, quiet: bool = False) -> Summary:
-    """Write the reports into the run's folder and print the table, or the JSON; lost trials go to stderr.
-
-    With `quiet` nothing is printed.
-    """
-    run, trials = store.run(), store.load()
-    summary = summarise(run, trials, run.lock.families)
-    write_reports(store.folder, summary)
-    if quiet:
-        return summary
-    if json_output:
-        print(summary.model_dump_json(indent=1))
-    else:
-        console = Console()
-        if summary.progress.scored:
-            print_summary(summary, console)
-        else:
-            console.print(f"nothing is scored: 0 of {summary.progress.planned} trials", highlight=False)
-        console.print(f"\nreport: {store.folder / 'report.html'}", highlight=False, soft_wrap=True)
-        sys.stdout.flush()  # before what follows on stderr
-    for line in _loss_lines(summary, trials):
-        print(line, file=sys.stderr)
-    return summary
-
-
-def _loss_lines(summary: Summary, trials: Sequence[TrialRecord]) -> list[str]:
-    """How many trials were lost to our own failures, and why: each reason once, with its count."""
-    lost = [trial.failures[-1] for trial in trials if trial.infra]
-    if not lost:
-        return []
-    reasons = Counter((failure.cause, first_line(failure.message)) for failure in lost)
-    lines = [f"  {count} x {cause}: {message}" for (cause, message), count in reasons.most_common(_REASONS)]
-    if len(reasons) > _REASONS:
-        lines.append(f"  and {len(reasons) - _REASONS} other reasons: see report.html")
-    planned = summary.progress.planned
-    head = f"warning: {len(lost)} of {planned} trials are lost to failures that are not the student's"
-    return [f"{head}; the same `eval` tries them again", *lines]
 
 
 def name_of(key: TrialKey) -> str:

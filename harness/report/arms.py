@@ -11,7 +11,7 @@ from harness import stats
 from harness.records import Arm, RunRecord, TrialRecord, Turn
 from harness.report import metrics
 from harness.report.effects import Rate, Spending, ends
-from harness.report.records import ArmSummary, FastLevel, PassPoint, ReadFile, Reading
+from harness.report.schema import ArmSummary, FastLevel, PassPoint, ReadFile, Reading
 from harness.text import clean
 
 Get = Callable[[metrics.Score], float | None]

@@ -13,13 +13,22 @@ from typing import Final
 
 from harness import stats
 from harness.records import Arm, RunConfig
-from harness.report import lifts
+from harness.report import breakdown
 from harness.report.arms import spending
-from harness.report.effects import Comparison, Conclusion, Matrix, MatrixCell, MatrixRow, MetricRow
+from harness.report.effects import (
+    Comparison,
+    Conclusion,
+    FamilyLift,
+    Matrix,
+    MatrixCell,
+    MatrixRow,
+    MetricRow,
+    TaskLift,
+)
 from harness.report.figures import plural
 from harness.report.metrics import TESTED, Metric, Scores, metrics_for
 from harness.report.planning import detected, least_families
-from harness.report.records import ArmSummary, Gap
+from harness.report.schema import ArmSummary, Gap
 from harness.text import clean
 
 SKEWED_BELOW: Final = 20
@@ -185,7 +194,7 @@ def _comparison(run: ScoredRun, contrast: _Contrast, made: Conclusion) -> Compar
 
     def row(metric: Metric, lift: stats.Lift | None) -> MetricRow:
         p_holm, gap = holm.get(metric.name), run.gap(metric.name)
-        return lifts.metric_row(metric, lift, primary=primary, p_holm=p_holm, gap=gap)
+        return _metric_row(metric, lift, primary=primary, p_holm=p_holm, gap=gap)
 
     main, built, checked = contrast.lifts[primary], run.build_gap is None, run.check_gap is None
     alpha, confidence = run.config.alpha, run.confidence
@@ -193,8 +202,9 @@ def _comparison(run: ScoredRun, contrast: _Contrast, made: Conclusion) -> Compar
     arms = (contrast.treatment.id, contrast.control.id)
     sides = [run.summaries[model, arm] for arm in arms]
     turns = None if run.gap(primary) else (run.by_turn[model, arms[0]], run.by_turn[model, arms[1]])
-    passes = lifts.pass_lifts(treatment, control, run.config.repeats, confidence)
-    classes = lifts.error_classes(
+    kernelbench = breakdown.kernelbench_points(treatment, control, confidence)
+    passes = breakdown.pass_lifts(treatment, control, run.config.repeats, confidence)
+    classes = breakdown.error_classes(
         treatment, control, alpha, run.minimum_families, built=built, checked=checked
     )
     return Comparison(
@@ -205,19 +215,47 @@ def _comparison(run: ScoredRun, contrast: _Contrast, made: Conclusion) -> Compar
         label=sides[0].label,
         control_label=sides[1].label,
         rows=rows,
-        fast_p=tuple(lifts.fast_points(treatment, control, confidence)) if checked else (),
-        kernelbench_fast_p=tuple(lifts.kernelbench_points(treatment, control, confidence)) if checked else (),
+        fast_p=tuple(breakdown.fast_points(treatment, control, confidence)) if checked else (),
+        kernelbench_fast_p=tuple(kernelbench) if checked else (),
         placebo_row=row(run.primary, contrast.placebo_lift) if placebo else None,
         infra_p=contrast.infra_p,
         conclusion=made,
         spending=spending(treatment, control, contrast.lifts["correct"], alpha),
         observed=detected(primary, main, alpha) if main else None,
-        transitions=lifts.transitions(treatment, control),
+        transitions=breakdown.transitions(treatment, control),
         error_classes=classes,
         passes=tuple(passes) if checked else (),
-        turns=tuple(lifts.turn_points(run.primary, *turns, run.confidence)) if turns else (),
+        turns=tuple(breakdown.turn_points(run.primary, *turns, run.confidence)) if turns else (),
         caveats=tuple(_caveats(run, next(r for r in rows if r.metric == primary), sides)),
     )
+
+
+def _metric_row(
+    metric: Metric, lift: stats.Lift | None, *, primary: str, p_holm: float | None, gap: Gap | None
+) -> MetricRow:
+    """The row of one metric; lift is None exactly when gap says why it was not measured."""
+    role = "primary" if metric.name == primary else "secondary" if metric.name in TESTED else "descriptive"
+    lift = lift or stats.paired_lift([])
+    tasks: dict[str, list[TaskLift]] = defaultdict(list)
+    for family, task, difference in lift.per_task:
+        tasks[family].append(TaskLift(task=task, lift=metric.shown(difference)))
+    made: dict[str, object] = {
+        name: getattr(lift, name) for name in ("n_families", "n_different", "n_tasks", "n_dropped_tasks")
+    }
+    made |= {
+        "metric": metric.name,
+        "label": metric.label,
+        "unit": metric.unit,
+        "role": role,
+        "p_value": None if role == "descriptive" else lift.p_value,
+        "p_holm": p_holm,
+        "per_family": tuple(
+            FamilyLift(family=family, lift=metric.shown(difference), tasks=tuple(tasks[family]))
+            for family, difference in lift.per_family
+        ),
+        "not_measured": gap.reason if gap else None,
+    }
+    return MetricRow.model_validate(made | metric.effect(lift))
 
 
 def _caveats(run: ScoredRun, row: MetricRow, sides: Sequence[ArmSummary]) -> Iterable[str]:

@@ -20,7 +20,7 @@ from harness.outcome import Verdict
 from harness.report import evidence, figures, plots, wording
 from harness.report.effects import Comparison, MetricRow
 from harness.report.figures import typeset
-from harness.report.records import Summary, TaskCell
+from harness.report.schema import Summary, TaskCell
 from harness.text import clean
 
 TEMPLATES: Final = Path(__file__).parent / "templates"

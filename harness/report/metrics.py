@@ -14,8 +14,8 @@ from typing import Final, Literal
 from harness import stats
 from harness.outcome import Cause, Verdict
 from harness.records import DiagnosticKind, Grade, Reply, RunRecord, TrialRecord, Turn
-from harness.report.effects import MetricName, Unit
-from harness.report.records import Gap, Usages
+from harness.report.effects import MetricName, Unit, ends
+from harness.report.schema import Gap, Usages
 from harness.text import first_line
 
 KERNELBENCH: Final = "kernelbench_"
@@ -169,6 +169,12 @@ class Metric:
     def shown(self, value: float) -> float:
         """From the scale of inference to the reader's: logs become ratios."""
         return value if self.unit == "share" else math.exp(value)
+
+    def effect(self, lift: stats.Lift) -> dict[str, float | None]:
+        """The fields of an Effect, in the reader's units."""
+        values = {"control": lift.mean_without, "treatment": lift.mean_with, "lift": lift.lift}
+        values |= ends(lift.interval)
+        return {name: None if value is None else self.shown(value) for name, value in values.items()}
 
 
 def observations(values: Values, treatment: Scores, control: Scores) -> list[stats.Observation]:

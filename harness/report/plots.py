@@ -15,7 +15,7 @@ from markupsafe import Markup, escape
 from harness.report import figures
 from harness.report.effects import Comparison, FamilyLift, MetricRow, Unit
 from harness.report.figures import typeset
-from harness.report.records import FastLevel, TrialRow
+from harness.report.schema import FastLevel, TrialRow
 from harness.text import shorten
 
 _WIDTH: Final = 460.0

@@ -15,7 +15,7 @@ from harness import stats
 from harness.errors import UsageError
 from harness.outcome import Verdict
 from harness.records import COPIED, Grade, GraderFacts, RunRecord, RunSettings, TrialRecord
-from harness.report import records
+from harness.report import schema
 from harness.report.arms import arm_labels, arm_summary, readings_of, unread_warnings
 from harness.report.comparisons import ScoredRun, comparisons, matrices
 from harness.report.figures import plural
@@ -27,7 +27,7 @@ from harness.text import clean
 _ByArm = dict[tuple[str, str], list[TrialRecord]]  # by model and arm
 
 
-def summarise(run: RunRecord, trials: Sequence[TrialRecord], families: Mapping[str, str]) -> records.Summary:
+def summarise(run: RunRecord, trials: Sequence[TrialRecord], families: Mapping[str, str]) -> schema.Summary:
     """Everything a report says about a run; families: task id to family. UsageError: a task without one."""
     config = run.config
     if missing := [task for task in config.tasks if task not in families]:
@@ -46,7 +46,7 @@ def summarise(run: RunRecord, trials: Sequence[TrialRecord], families: Mapping[s
     rows = [trial_row(trial, families) for trial in finished]
     pairs = list(zip(rows, finished, strict=True))
     counted = len({families[task] for task in config.tasks if task not in leaked})
-    return records.Summary(
+    return schema.Summary(
         head=head,
         progress=progress,
         replies=replies,
@@ -85,7 +85,7 @@ def _scored_run(
     run: RunRecord,
     by_arm: _ByArm,
     families: Mapping[str, str],
-    gap: tuple[records.Gap | None, records.Gap | None],
+    gap: tuple[schema.Gap | None, schema.Gap | None],
 ) -> ScoredRun:
     config, labels, leaked = run.config, arm_labels(run), leaked_tasks(run)
     turns = range(1, config.turns + 1) if config.turns > 1 else ()
@@ -106,11 +106,11 @@ def _scored_run(
     return ScoredRun(config, scores, by_turn, leaked, summaries, *gap)
 
 
-def _progress(run: RunRecord, trials: Sequence[TrialRecord], unplanned: int) -> records.Progress:
+def _progress(run: RunRecord, trials: Sequence[TrialRecord], unplanned: int) -> schema.Progress:
     config = run.config
     planned = len(config.tasks) * len(config.arms) * len(config.models) * config.repeats
     lost = sum(t.verdict is Verdict.INFRA for t in trials)
-    return records.Progress(
+    return schema.Progress(
         planned=planned,
         finished=len(trials),
         scored=len(trials) - lost,
@@ -121,7 +121,7 @@ def _progress(run: RunRecord, trials: Sequence[TrialRecord], unplanned: int) -> 
     )
 
 
-def _head(run: RunRecord, families: Mapping[str, str], grades: Sequence[Grade]) -> records.Head:
+def _head(run: RunRecord, families: Mapping[str, str], grades: Sequence[Grade]) -> schema.Head:
     config, lock, leaked = run.config, run.lock, leaked_tasks(run)
     skills = {clean(name): digest for name, digest in lock.skills.items()}
     facts: dict[str, set[str]] = defaultdict(set)
@@ -130,7 +130,7 @@ def _head(run: RunRecord, families: Mapping[str, str], grades: Sequence[Grade]) 
             facts[clean(name)].add(clean(value))
     shared = {name: getattr(config, name) for name in RunSettings.model_fields}
     shared |= {name: getattr(lock, name) for name in GraderFacts.model_fields}
-    return records.Head(
+    return schema.Head(
         **shared,
         run_id=clean(run.run_id),
         created=clean(run.created),
@@ -138,10 +138,10 @@ def _head(run: RunRecord, families: Mapping[str, str], grades: Sequence[Grade]) 
         sandbox_weak="local" in {config.sandbox, *(g.sandbox for g in grades)},
         device=_device(run, grades),
         models=tuple(m.name for m in config.models),
-        skills=tuple(records.NamedDigest(name=name, digest=skills[name]) for name in sorted(skills)),
-        tasks=tuple(records.NamedDigest(name=t, digest=lock.tasks.get(t, "")) for t in config.tasks),
+        skills=tuple(schema.NamedDigest(name=name, digest=skills[name]) for name in sorted(skills)),
+        tasks=tuple(schema.NamedDigest(name=t, digest=lock.tasks.get(t, "")) for t in config.tasks),
         families=tuple(sorted({families[t] for t in config.tasks})),
-        leaked=tuple(records.Leak(task=clean(t), where=clean(w)) for t, w in sorted(leaked.items())),
+        leaked=tuple(schema.Leak(task=clean(t), where=clean(w)) for t, w in sorted(leaked.items())),
     )
 
 
@@ -153,10 +153,10 @@ def _device(run: RunRecord, grades: Sequence[Grade]) -> str:
     return f"{', '.join(built)} ({clean(machine.gpu) if machine.gpu else 'no GPU on this machine'})"
 
 
-def _replies(trials: Iterable[TrialRecord]) -> records.Replies:
+def _replies(trials: Iterable[TrialRecord]) -> schema.Replies:
     replies = [reply for trial in trials for turn in trial.turns for reply in turn.replies]
     dates = sorted(clean(reply.created) for reply in replies)
-    return records.Replies(
+    return schema.Replies(
         recorded=sum(reply.recorded for reply in replies),
         live=sum(not reply.recorded for reply in replies),
         model_labels=tuple(sorted({clean(reply.model_label) for reply in replies})),
@@ -165,19 +165,17 @@ def _replies(trials: Iterable[TrialRecord]) -> records.Replies:
     )
 
 
-def _quartiles(values: Sequence[float]) -> records.Quartiles | None:
+def _quartiles(values: Sequence[float]) -> schema.Quartiles | None:
     if not values:
         return None
     middle, first, third = stats.median_iqr(values)
-    return records.Quartiles(
-        n=len(values), total_s=math.fsum(values), median_s=middle, q1_s=first, q3_s=third
-    )
+    return schema.Quartiles(n=len(values), total_s=math.fsum(values), median_s=middle, q1_s=first, q3_s=third)
 
 
-def _timings(trials: Sequence[TrialRecord], grades: Sequence[Grade]) -> records.Timings:
+def _timings(trials: Sequence[TrialRecord], grades: Sequence[Grade]) -> schema.Timings:
     builds = [g.build for g in grades if g.build is not None]
     latencies = [reply.latency_s for trial in trials for turn in trial.turns for reply in turn.replies]
-    return records.Timings(
+    return schema.Timings(
         reply=_quartiles([s for s in latencies if s is not None]),
         build=_quartiles([b.wall_s for b in builds if not b.cache_hit]),
         compiler=_quartiles([b.compiler_s for b in builds if b.compiler_s is not None]),
@@ -188,7 +186,7 @@ def _timings(trials: Sequence[TrialRecord], grades: Sequence[Grade]) -> records.
 
 
 def _warnings(
-    head: records.Head, progress: records.Progress, replies: records.Replies, grades: Sequence[Grade]
+    head: schema.Head, progress: schema.Progress, replies: schema.Replies, grades: Sequence[Grade]
 ) -> Iterable[str]:
     """What weakens the run as a whole."""
     if head.sandbox_weak:
@@ -239,7 +237,7 @@ class Threshold:
             raise UsageError(f"--fail-under {text}: write compiles=0.1, correct=0.1 or deployed=1.05")
         return cls(found[1], float(found[2]))
 
-    def missed(self, summary: records.Summary) -> tuple[str, ...]:
+    def missed(self, summary: schema.Summary) -> tuple[str, ...]:
         """A message for each comparison with without_skill that did not measure at least this lift."""
         compared = [one for one in summary.comparisons if one.control == "without_skill"]
         wanted = f"--fail-under wanted a lift of {self.metric}={self.lift:g}"

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from harness.report import figures, wording
 from harness.report.effects import Comparison, MetricRow
-from harness.report.records import ArmSummary, Reading, Summary
+from harness.report.schema import ArmSummary, Reading, Summary
 
 Line = tuple[str, str]
 _GAP: Final = "   "

@@ -11,7 +11,7 @@ from harness.outcome import Stage, Verdict
 from harness.records import Arm, Diagnostic, Finding, RunConfig, TrialRecord
 from harness.report.evidence import evidence_lines
 from harness.report.metrics import compiled, usage_of
-from harness.report.records import ArmCount, BuildFailureGroup, FailureGroup, TaskCell, TaskRow, TrialRow
+from harness.report.schema import ArmCount, BuildFailureGroup, FailureGroup, TaskCell, TaskRow, TrialRow
 from harness.text import clean, first_error, first_line, message_of
 
 K = TypeVar("K", bound=str)

@@ -10,7 +10,7 @@ from typing import Final
 
 from harness.report import figures
 from harness.report.effects import Comparison, ErrorClass, Matrix, Spending
-from harness.report.records import ArmSummary, Reading, Summary
+from harness.report.schema import ArmSummary, Reading, Summary
 from harness.text import clean
 
 Table = list[list[str]]

@@ -1,4 +1,4 @@
-"""The files of a report: report.html, report.json, report.md, trials.csv and junit.xml.
+"""Reports a run: prints its table, and writes report.html, report.json, report.md, trials.csv and junit.xml.
 
 `python -m harness.report.write > docs/report.schema.json` renews the published JSON Schema of report.json.
 """
@@ -8,26 +8,35 @@ from __future__ import annotations
 import csv
 import io
 import json
+import sys
 import xml.etree.ElementTree as ElementTree
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from jinja2 import Environment, FileSystemLoader
+from rich.console import Console
 
 from harness.files import write_atomically
 from harness.outcome import Verdict
+from harness.records import TrialRecord
 from harness.report import figures, wording
 from harness.report.effects import MetricRow
 from harness.report.html import TEMPLATES, render_html
-from harness.report.records import ArmSummary, Summary, TrialRow
-from harness.text import clean, shorten
+from harness.report.schema import ArmSummary, Summary, TrialRow
+from harness.report.summary import summarise
+from harness.report.terminal import print_summary
+from harness.study.store import RunStore
+from harness.text import clean, first_line, shorten
 
 COLUMNS: Final = (
     "task", "family", "model", "arm", "repeat", "verdict", "stage", "cause", "headline", "build_wall_s",
     "compiler_s", "cache_hit", "jit", "worst_error", "speedup", "speedup_low", "speedup_high", "flags",
     "tokens", "cost_usd", "folder",
 )  # fmt: skip
+_REASONS: Final = 5
+"""At most this many different reasons for lost trials are printed."""
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")  # what spreadsheets evaluate (OWASP, CSV Injection)
 
 
@@ -142,6 +151,45 @@ def write_reports(folder: Path, summary: Summary) -> tuple[Path, ...]:
     for name, text in texts.items():
         write_atomically(folder / name, text)
     return tuple(folder / name for name in texts)
+
+
+def report_run(store: RunStore, *, json_output: bool, quiet: bool = False) -> Summary:
+    """Write the reports into the run's folder and print the table, or the JSON; lost trials go to stderr.
+
+    With `quiet` nothing is printed.
+    """
+    run, trials = store.run(), store.load()
+    summary = summarise(run, trials, run.lock.families)
+    write_reports(store.folder, summary)
+    if quiet:
+        return summary
+    if json_output:
+        print(summary.model_dump_json(indent=1))
+    else:
+        console = Console()
+        if summary.progress.scored:
+            print_summary(summary, console)
+        else:
+            console.print(f"nothing is scored: 0 of {summary.progress.planned} trials", highlight=False)
+        console.print(f"\nreport: {store.folder / 'report.html'}", highlight=False, soft_wrap=True)
+        sys.stdout.flush()  # before what follows on stderr
+    for line in _loss_lines(summary, trials):
+        print(line, file=sys.stderr)
+    return summary
+
+
+def _loss_lines(summary: Summary, trials: Sequence[TrialRecord]) -> list[str]:
+    """How many trials were lost to our own failures, and why: each reason once, with its count."""
+    lost = [trial.failures[-1] for trial in trials if trial.infra]
+    if not lost:
+        return []
+    reasons = Counter((failure.cause, first_line(failure.message)) for failure in lost)
+    lines = [f"  {count} x {cause}: {message}" for (cause, message), count in reasons.most_common(_REASONS)]
+    if len(reasons) > _REASONS:
+        lines.append(f"  and {len(reasons) - _REASONS} other reasons: see report.html")
+    planned = summary.progress.planned
+    head = f"warning: {len(lost)} of {planned} trials are lost to failures that are not the student's"
+    return [f"{head}; the same `eval` tries them again", *lines]
 
 
 if __name__ == "__main__":

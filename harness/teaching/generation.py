@@ -16,7 +16,7 @@ from harness.errors import InfraError, UsageError
 from harness.files import write_atomically
 from harness.models.meter import Spent
 from harness.records import Metric, Sampling, Task, TrialRecord, utc_now
-from harness.report.records import Summary
+from harness.report.schema import Summary
 from harness.skills.check import check_skill
 from harness.skills.lineage import ALPHA, SHORT_KEY, Look, LookLog, lineage_of, look_at, looks_file
 from harness.skills.overlap import excluded_tasks

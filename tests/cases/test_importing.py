@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from harness.cases.importing import load_cases
-from harness.cases.records import Check, TestCase
+from harness.cases.schema import Check, TestCase
 from harness.errors import UsageError
 
 COMMAND = {"type": "command", "cmd": "python check.py", "config": {"timeout_seconds": 5}}

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.cases.records import CasesTally, Check, TestCase
 from harness.cases.running import CasesStore, answers_of, cases_config, run_cases, tally
+from harness.cases.schema import CasesTally, Check, TestCase
 from harness.cases.scoring import Commands, verdict, worth_of
 from harness.errors import PermanentProviderError, ProviderError, UsageError
 from harness.records import ModelSpec, Reply, Request, Skill, Usage

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.cases.records import Check, CheckOutcome, TestCase
+from harness.cases.schema import Check, CheckOutcome, TestCase
 from harness.cases.scoring import (
     ALREADY_FAILED,
     NO_SANDBOX,

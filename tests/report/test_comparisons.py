@@ -10,7 +10,7 @@ import pytest
 from harness.outcome import Cause, Verdict
 from harness.records import Arm
 from harness.report.effects import Comparison
-from harness.report.records import Summary
+from harness.report.schema import Summary
 from harness.report.summary import summarise
 from harness.report.wording import headline, headlines
 from tests.report import factories as make

@@ -24,7 +24,7 @@ from harness.records.grade import OperatorCalls, SanitizerFinding, TracedKernel
 from harness.records.timing import PhysicalLimit
 from harness.report.evidence import all_counts, evidence_lines, limit_line, notable, short_name, spills, total
 from harness.report.html import render_html
-from harness.report.records import Summary
+from harness.report.schema import Summary
 from harness.report.summary import summarise
 from tests.report import factories as make
 from tests.report.test_renderers import RENDERERS

@@ -19,7 +19,7 @@ from rich.console import Console
 from harness.outcome import Cause
 from harness.records import ModelSpec
 from harness.report.html import question, render_html
-from harness.report.records import Summary
+from harness.report.schema import Summary
 from harness.report.summary import summarise
 from harness.report.terminal import print_summary
 from harness.report.write import (

@@ -11,7 +11,7 @@ from harness.errors import UsageError
 from harness.outcome import Cause, Verdict
 from harness.records import RunRecord, TrialRecord
 from harness.report.html import render_html
-from harness.report.records import Summary
+from harness.report.schema import Summary
 from harness.report.summary import Threshold, summarise
 from harness.report.wording import headline
 from harness.report.write import report_markdown

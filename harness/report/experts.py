@@ -18,7 +18,7 @@ from harness.records import Grade, MachineFacts, Record
 from harness.records.reasons import reason_of
 
 
-class Result(Record):
+class ExpertResult(Record):
     """What one expert did on one machine."""
 
     task: str
@@ -43,17 +43,17 @@ class Result(Record):
     measured_at: str
 
 
-class Results(Record):
+class ExpertResults(Record):
     """The file that `liftbench validate --record` writes."""
 
     schema_version: Literal[1] = 1
     kind: Literal["experts"] = "experts"
-    results: tuple[Result, ...] = ()
+    results: tuple[ExpertResult, ...] = ()
 
 
-def result_of(grade: Grade, machine: MachineFacts) -> Result:
+def result_of(grade: Grade, machine: MachineFacts) -> ExpertResult:
     """What `validate --record` keeps of a grade."""
-    made = Result(
+    made = ExpertResult(
         task=grade.task,
         target=grade.target,
         device=machine.cpu if grade.target == "cpu" else machine.gpu or "no GPU",
@@ -80,15 +80,19 @@ def result_of(grade: Grade, machine: MachineFacts) -> Result:
     return made.model_copy(update=figures)
 
 
-def write_results(path: Path, results: Iterable[Result]) -> None:
+def write_results(path: Path, results: Iterable[ExpertResult]) -> None:
     """Put results into that file, in place of older ones of the same tasks on the same device.
 
     Raises UsageError for a file that holds something else.
     """
     try:
-        found = Results.model_validate_json(path.read_text(encoding="utf-8")) if path.exists() else Results()
+        found = (
+            ExpertResults.model_validate_json(path.read_text(encoding="utf-8"))
+            if path.exists()
+            else ExpertResults()
+        )
     except (OSError, UnicodeDecodeError, ValidationError) as error:
         raise UsageError(f"{path} holds no results of experts: {reason_of(error)}; move it away") from error
     kept = {(one.task, one.device): one for one in (*found.results, *results)}
-    contents = Results(results=tuple(kept[key] for key in sorted(kept)))
+    contents = ExpertResults(results=tuple(kept[key] for key in sorted(kept)))
     write_atomically(path, contents.model_dump_json(indent=1, exclude_none=True) + "\n")

@@ -10,7 +10,7 @@ from harness.errors import UsageError
 from harness.outcome import Cause
 from harness.records import ContenderTiming, Lane, Spread, TimingResult, TrialKey, WorkloadTiming
 from harness.records.task import Admission, Rule
-from harness.report.results import result_of, write_results
+from harness.report.experts import result_of, write_results
 from tests.fakes.overlays import throw_away_task
 from tests.report import factories as make
 from tools.gpu_check.record import Contents, Entry

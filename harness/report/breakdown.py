@@ -1,4 +1,4 @@
-"""From the scores of two arms to the effects of a comparison."""
+"""What stands beside the lift of two arms: fast_p, pass@k, turns, changes of verdict, classes of error."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import combinations
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from harness import stats
 from harness.outcome import Cause, Verdict
 from harness.report import effects, metrics
 from harness.report.arms import arm_means, rate_of
 from harness.report.figures import percent
-from harness.report.records import Gap
 
 VERDICTS: Final = (
     Verdict.CORRECT, Verdict.NOT_MEASURED, Verdict.WRONG_RESULT, Verdict.TIMED_OUT, Verdict.CRASHED,
@@ -30,45 +29,6 @@ _BEFORE_LOADING: Final = frozenset(
 )
 
 
-def effect_of(metric: metrics.Metric, lift: stats.Lift) -> dict[str, Any]:
-    """The fields of an Effect, in the reader's units."""
-    values = {"control": lift.mean_without, "treatment": lift.mean_with, "lift": lift.lift}
-    values |= effects.ends(lift.interval)
-    return {name: None if value is None else metric.shown(value) for name, value in values.items()}
-
-
-def metric_row(
-    metric: metrics.Metric, lift: stats.Lift | None, *, primary: str, p_holm: float | None, gap: Gap | None
-) -> effects.MetricRow:
-    """The row of one metric; lift is None exactly when gap says why it was not measured."""
-    role = (
-        "primary"
-        if metric.name == primary
-        else "secondary"
-        if metric.name in metrics.TESTED
-        else "descriptive"
-    )
-    lift = lift or stats.paired_lift([])
-    tasks: dict[str, list[effects.TaskLift]] = defaultdict(list)
-    for family, task, difference in lift.per_task:
-        tasks[family].append(effects.TaskLift(task=task, lift=metric.shown(difference)))
-    made = {name: getattr(lift, name) for name in ("n_families", "n_different", "n_tasks", "n_dropped_tasks")}
-    made |= {
-        "metric": metric.name,
-        "label": metric.label,
-        "unit": metric.unit,
-        "role": role,
-        "p_value": None if role == "descriptive" else lift.p_value,
-        "p_holm": p_holm,
-        "per_family": tuple(
-            effects.FamilyLift(family=family, lift=metric.shown(difference), tasks=tuple(tasks[family]))
-            for family, difference in lift.per_family
-        ),
-        "not_measured": gap.reason if gap else None,
-    }
-    return effects.MetricRow.model_validate(made | effect_of(metric, lift))
-
-
 def fast_points(
     treatment: metrics.Scores, control: metrics.Scores, confidence: float
 ) -> Iterable[effects.FastPoint]:
@@ -77,7 +37,7 @@ def fast_points(
         metric = metrics.fast_metric(threshold)
         lift = metric.lift(treatment, control, confidence, tested=False)
         if lift.n_families:
-            yield effects.FastPoint.model_validate({"threshold": threshold} | effect_of(metric, lift))
+            yield effects.FastPoint.model_validate({"threshold": threshold} | metric.effect(lift))
 
 
 def kernelbench_points(
@@ -104,7 +64,7 @@ def pass_lifts(
             lift = metric.lift(treatment, control, confidence, tested=False)
             if lift.n_families:
                 made = {"estimator": name, "k": k, "n_tasks": lift.n_tasks}
-                yield effects.PassLift.model_validate(made | effect_of(metric, lift))
+                yield effects.PassLift.model_validate(made | metric.effect(lift))
 
 
 def turn_points(
@@ -126,7 +86,7 @@ def turn_points(
             "control_cost_usd": dollars[1],
             "lift_per_usd": _per_usd(metric, lift.lift, *dollars),
         }
-        yield effects.TurnPoint.model_validate(made | effect_of(metric, lift))
+        yield effects.TurnPoint.model_validate(made | metric.effect(lift))
 
 
 def _per_usd(
