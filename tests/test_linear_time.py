@@ -16,18 +16,18 @@ from typing import Final
 import pytest
 
 from harness import text as cleaning
-from harness.builder import cubins, elf, symbol_names
-from harness.builder.build_toml import hints
-from harness.builder.diagnostics import diagnose, load_failure, refusal
-from harness.builder.schema import NoToml, key_lines, toml_fields
-from harness.builder.tool_output import (
+from harness.builder import cubins, elf, symbol_classes
+from harness.builder.build_toml import NoToml, key_lines, toml_fields
+from harness.builder.check_build_toml import hints
+from harness.builder.check_project import binding_warnings, python_facts
+from harness.builder.compiler_output import (
     Step,
     clean,
     failed_steps,
     missing_header,
     step_seconds,
 )
-from harness.builder.validate import binding_warnings, python_facts
+from harness.builder.diagnostics import diagnose, load_failure, refusal
 from harness.cases.scoring import reply_files
 from harness.errors import UsageError
 from harness.grading import load as load_stage
@@ -148,10 +148,10 @@ class Readers:
         read_report(text)
         cubins.count_instructions(text.split("\n"), {})
         for symbol in (text, f"_Z{text}", f"_ZN{text}"):
-            symbol_names.qualified(symbol)
-            symbol_names.last_part(symbol)
-            symbol_names.classify(symbol)
-            symbol_names.classify_operator(symbol)
+            symbol_classes.qualified(symbol)
+            symbol_classes.last_part(symbol)
+            symbol_classes.classify(symbol)
+            symbol_classes.classify_operator(symbol)
             elf.only_in_cuda_torch(symbol)
 
     def quotations(self, text: str) -> None:

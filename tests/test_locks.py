@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from harness.builder.cache import CompilerSlots
+from harness.builder.compiler_slots import CompilerSlots
 from harness.device.machine import QuietLock
 from harness.errors import UsageError
 from harness.locks import held_by, holders, locked

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import pytest
 from pydantic import Field, ValidationError, model_validator
 
-from harness.builder.build_toml import hints
+from harness.builder.check_build_toml import hints
 from harness.cases.importing import load_cases
 from harness.cases.running import CasesStore
 from harness.errors import UsageError

@@ -8,22 +8,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from harness.builder.binary import DeviceCode, binary_calls, read_device_code
-from harness.builder.build_toml import read_build_toml
-from harness.builder.cache import BuildCache, Entry
-from harness.builder.compiling import Compiled, compile_layout
+from harness.builder.built_library import DeviceCode, binary_calls, read_device_code
+from harness.builder.cache import BuildCache, Entry, build_key
+from harness.builder.check_build_toml import read_build_toml
+from harness.builder.check_project import Refused, binding_warnings
+from harness.builder.compiler_output import missing_header
 from harness.builder.diagnostics import header_advice, refusal
-from harness.builder.inline import compiles_inline, inline_libraries
 from harness.builder.layout import METADATA, Layout, plan_layout, with_digest
-from harness.builder.tool_output import missing_header
+from harness.builder.load_inline import compiles_inline, inline_libraries
+from harness.builder.run_ninja import Compiled, compile_layout
 from harness.builder.toolchain import Toolchain
-from harness.builder.validate import Refused, binding_warnings
 from harness.outcome import Cause
-from harness.records import BuildResult, Finding, Project, Target, digest_of
+from harness.records import BuildResult, Finding, Project, Target
 from sandboxes.job import Limits, Sandbox
 
-RECIPE: Final = 7
-"""Part of every key. Raise it if the same project would be built, or its failure reported, differently."""
 _CACHED_FAILURES: Final = frozenset({Cause.COMPILE_ERROR, Cause.LINK_ERROR})
 
 
@@ -33,11 +31,6 @@ class Built:
     package: Path | None
     """The folder with __init__.py, _ops.py, metadata.json and the shared library, in the cache: do not
     change it. None if the build failed."""
-
-
-def build_key(project: Project, target: Target, toolchain: Toolchain) -> str:
-    """The content key: everything that decides the bytes of a build."""
-    return digest_of([RECIPE, project.digest, target, toolchain.facts(target)])
 
 
 def build(

@@ -1,4 +1,4 @@
-"""The cache folder, shared by all processes: finished builds by content key, and compiler slots.
+"""The cache of finished builds, shared by all processes, and its content keys.
 
 A key covers the whole project, the target and the toolchain. An entry appears by one rename and is never
 changed. Nothing smaller than a build is shared, because the text of one file does not tell which files its
@@ -7,37 +7,42 @@ object depends on.
     <cache>/<key[:2]>/<key>/
       result.json  manifest.json  build.log
       build/<variant>/__init__.py ...     as `kernels` expects a local build; absent if the build failed
-    <cache>/locks/slot-0 ...
 """
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
-from io import TextIOWrapper
 from pathlib import Path
 from typing import Final
 
 from pydantic import ValidationError
 
+from harness.builder.toolchain import Toolchain
 from harness.errors import UsageError
 from harness.files import directory_atomically
-from harness.locks import announced, flock, locked
-from harness.records import BuildResult
+from harness.locks import locked
+from harness.records import BuildResult, Project, Target, digest_of
 
+RECIPE: Final = 7
+"""Part of every key. Raise it if the same project would be built, or its failure reported, differently."""
 SIZE_VARIABLE: Final = "LIFTBENCH_CACHE_GIB"
 _DEFAULT_GIB: Final = 10
 """A build has 0.1 to 12 MB, so this is enough for thousands of projects."""
 _SHARD: Final = "[0-9a-f][0-9a-f]"
 _IN_USE_S: Final = 24 * 3600.0
 """Entries used within the last day are kept: in a long run hours pass between build and timing."""
+
+
+def build_key(project: Project, target: Target, toolchain: Toolchain) -> str:
+    """The content key: everything that decides the bytes of a build."""
+    return digest_of([RECIPE, project.digest, target, toolchain.facts(target)])
 
 
 def size_limit_bytes() -> int:
@@ -139,82 +144,3 @@ def _measured(entry: Path) -> tuple[float, int, Path]:
         sizes = (file.lstat().st_size for file in entry.rglob("*") if not file.is_dir())
         return entry.stat().st_mtime, sum(sizes), entry
     return 0.0, 0, entry
-
-
-COMPILER_BYTES: Final = 5 << 30
-"""Memory of one nvcc on a file with all of torch's headers: cudafe++ and cicc run at once, with peaks of
-2.1 and 2.7 GB; g++ takes 1.4 GB."""
-_POLL_S: Final = 0.1
-_SLOT: Final = "a compiler slot of this machine"
-_MEMINFO: Final = Path("/proc/meminfo")
-_CGROUP: Final = Path("/sys/fs/cgroup")
-
-
-def free_bytes() -> int:
-    """Available memory of the machine."""
-    words = dict(line.split(":", 1) for line in _MEMINFO.read_text().splitlines() if ":" in line)
-    return int(words["MemAvailable"].split()[0]) << 10
-
-
-def available_bytes() -> int:
-    """Available memory of the machine, or of the container if it has a lower limit."""
-    free = free_bytes()
-    try:
-        limit = int((_CGROUP / "memory.max").read_text())
-        used = int((_CGROUP / "memory.current").read_text())
-    except (OSError, ValueError):  # there is no such group, or its limit is `max`
-        return free
-    return min(free, max(0, limit - used))
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0))
-
-
-@dataclass(frozen=True)
-class CompilerSlots:
-    """Limits the compilers of all processes: one per core, and beyond the first as many as memory allows.
-
-    Slots are file locks, so the kernel frees them however their holder ends.
-    """
-
-    directory: Path
-    cores: Callable[[], int] = _cores
-    memory: Callable[[], int] = available_bytes
-
-    @contextmanager
-    def taken(self, most: int) -> Iterator[int]:
-        """Wait for a slot, take up to `most` free ones, and yield how many were taken."""
-        self.directory.mkdir(parents=True, exist_ok=True)
-        with ExitStack() as held:
-            slots = [self.directory / f"slot-{number}" for number in range(max(1, self.cores()))]
-            # One process waits for slots; the others queue for the gate, so none is overtaken forever.
-            with (self.directory / "slots.gate").open("w") as gate:
-                flock(gate, fcntl.LOCK_EX, _SLOT, *slots)
-                count = self._take(slots, max(1, most), held)
-                if not count:
-                    with announced(_SLOT, *slots):
-                        while not (count := self._take(slots, max(1, most), held)):
-                            time.sleep(_POLL_S)
-            yield count
-
-    def _take(self, slots: list[Path], most: int, held: ExitStack) -> int:
-        """Take what is free now; the caller holds the gate."""
-        free: list[TextIOWrapper] = []
-        for slot in slots:
-            file = slot.open("w")
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                file.close()
-            else:
-                free.append(file)
-        busy = len(slots) - len(free)
-        # Running compilers may not have reached their peak: their share is reserved.
-        room = self.memory() // COMPILER_BYTES - busy
-        count = max(0, min(most, len(free), room if busy else max(1, room)))
-        for file in free[count:]:
-            file.close()
-        for file in free[:count]:
-            held.callback(file.close)
-        return count

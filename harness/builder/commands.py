@@ -14,7 +14,7 @@ from typing import Final
 
 from harness.builder.layout import SOURCE, STUBS, Layout
 from harness.builder.toolchain import Toolchain
-from harness.builder.units import Unit, gencode
+from harness.builder.translation_units import Unit, gencode
 
 # Diagnostics that torch's own headers provoke (torch/share/cmake/Caffe2/public/cuda.cmake).
 _SUPPRESSED: Final = (

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from harness.builder.schema import key_lines
-from harness.builder.symbol_names import last_part
-from harness.builder.tool_output import NO_ERROR_LINE, OUT_OF_MEMORY, Step, ToolError, tool_errors
+from harness.builder.build_toml import key_lines
+from harness.builder.compiler_output import NO_ERROR_LINE, OUT_OF_MEMORY, Step, ToolError, tool_errors
+from harness.builder.symbol_classes import last_part
 from harness.outcome import Cause
 from harness.records import Diagnostic, DiagnosticKind, Finding, Target
 from harness.text import shorten

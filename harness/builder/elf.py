@@ -14,7 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
-from harness.builder.symbol_names import qualified
+from harness.builder.symbol_classes import qualified
 from harness.builder.toolchain import Toolchain
 from harness.records import Target
 

@@ -9,10 +9,8 @@ from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any, Final
 
-from harness.builder.schema import BuildToml, CudaGeneral, General, Torch, TorchNoarch, version_parts
-from harness.builder.toolchain import Toolchain
-from harness.builder.units import Units, plan_units
-from harness.builder.validate import (
+from harness.builder.build_toml import BuildToml, CudaGeneral, General, Torch, TorchNoarch, version_parts
+from harness.builder.check_project import (
     GENERATED_HEADER,
     Refused,
     Staged,
@@ -23,6 +21,8 @@ from harness.builder.validate import (
     stage,
     with_normal_paths,
 )
+from harness.builder.toolchain import Toolchain
+from harness.builder.translation_units import Units, plan_units
 from harness.outcome import Cause
 from harness.records import Project, Record, Target
 

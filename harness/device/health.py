@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
-from harness.builder.cache import free_bytes
+from harness.builder.compiler_slots import free_bytes
 from harness.errors import DeviceError, DeviceLost, SandboxError, StorageError
 from harness.outcome import Cause, Verdict
 from harness.records import Finding, Grade

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
+from harness.builder.check_project import python_facts
 from harness.builder.toolchain import Toolchain
-from harness.builder.validate import python_facts
 from harness.grading.load import call_flags
 from harness.grading.workers import GradeSettings, Workers
 from harness.judge.call_trace import forbidden_work, gather, trace_flags, untraced

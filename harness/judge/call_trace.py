@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from harness.builder.cubins import MAX_KERNELS, MAX_NAME
-from harness.builder.symbol_names import classify_operator
+from harness.builder.symbol_classes import classify_operator
 from harness.judge.guarded_buffers import Arena, Layout
 from harness.judge.problem import Problem
 from harness.judge.verifier import Verifier

@@ -15,9 +15,8 @@ from typing import Any, Final
 
 import yaml
 
-from harness.builder import build_toml
-from harness.builder.build_toml import faults
-from harness.builder.schema import NoToml, key_lines, normalized, toml_fields
+from harness.builder.build_toml import BuildToml, NoToml, key_lines, normalized, toml_fields
+from harness.builder.check_build_toml import faults, read_build_toml
 from harness.files import unsafe_path
 from harness.records import Project, ProjectFile
 from harness.skills.spec import SkillFinding, error, warning
@@ -182,10 +181,10 @@ def parse_block(block: CodeBlock) -> list[SkillFinding]:
     return [report(block.file, block.line + min(line, last), message)]
 
 
-def whole_build_toml(block: CodeBlock) -> build_toml.BuildToml | SkillFinding:
+def whole_build_toml(block: CodeBlock) -> BuildToml | SkillFinding:
     """A build.toml parsed by kernel-builder's own parser, or why it is refused."""
-    read = build_toml.read_build_toml(block.text.encode())
-    if isinstance(read, build_toml.BuildToml):
+    read = read_build_toml(block.text.encode())
+    if isinstance(read, BuildToml):
         return read
     report = warning if is_template(block.text) else error
     return report(block.file, block.line or 1, read.message)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Final, Literal, NamedTuple, get_args
 
-from harness.builder.units import HEADER_SUFFIXES
+from harness.builder.translation_units import HEADER_SUFFIXES
 from harness.outcome import Cause
 from harness.records import BuildResult, Diagnostic, Project, ProjectFile, Record, Target
 from harness.skills.code_blocks import CodeBlock, ShownProject, is_compiled, is_elided, whole_build_toml

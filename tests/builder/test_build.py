@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.builder.build import Built, build, build_key
-from harness.builder.cache import COMPILER_BYTES
-from harness.builder.tool_output import TREE, clean
+from harness.builder.build import Built, build
+from harness.builder.cache import build_key
+from harness.builder.compiler_output import TREE, clean
+from harness.builder.compiler_slots import COMPILER_BYTES
 from harness.builder.toolchain import Toolchain
 from harness.errors import SandboxError
 from harness.outcome import Cause

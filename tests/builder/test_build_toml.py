@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from harness.builder.build_toml import read_build_toml
-from harness.builder.schema import BuildToml, CudaKernel, NoToml, key_lines, toml_fields, version_parts
+from harness.builder.build_toml import BuildToml, CudaKernel, NoToml, key_lines, toml_fields, version_parts
+from harness.builder.check_build_toml import read_build_toml
 from harness.outcome import Cause
 from harness.records import Finding
 from tests.fakes.projects import BUILD_TOML

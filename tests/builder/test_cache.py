@@ -10,13 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.builder.cache import (
-    COMPILER_BYTES,
-    SIZE_VARIABLE,
-    CompilerSlots,
-    evict,
-    size_limit_bytes,
-)
+from harness.builder.cache import SIZE_VARIABLE, evict, size_limit_bytes
+from harness.builder.compiler_slots import COMPILER_BYTES, CompilerSlots
 from harness.errors import UsageError
 
 ROOT = Path(__file__).parents[2]
@@ -48,7 +43,7 @@ def test_whoever_runs_keeps_a_share(tmp_path):
 _HOLDER = """
 import sys, time
 from pathlib import Path
-from harness.builder.cache import CompilerSlots
+from harness.builder.compiler_slots import CompilerSlots
 with CompilerSlots(Path(sys.argv[1]), cores=lambda: 2, memory=lambda: 1 << 40).taken(2):
     print("held", flush=True)
     time.sleep(600)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.builder.binary import binary_calls
+from harness.builder.built_library import binary_calls
 from harness.builder.toolchain import Toolchain
 from harness.records import BinaryCalls
 from tests.fakes.libraries import shared_library

@@ -7,9 +7,9 @@ import shlex
 import pytest
 
 from harness.builder.allowed_flags import screen
-from harness.builder.build import RECIPE
+from harness.builder.cache import RECIPE
 from harness.builder.commands import compile_argv, library_path, link_argv, ninja_file
-from harness.builder.units import Unit, Units, gencode, loose_intersection, supported
+from harness.builder.translation_units import Unit, Units, gencode, loose_intersection, supported
 from harness.records import digest_of
 from tests.fakes.projects import fake_toolchain, planned, project
 

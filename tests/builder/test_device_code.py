@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.builder.binary import read_device_code
 from harness.builder.build import build
+from harness.builder.built_library import read_device_code
+from harness.builder.compiler_output import TREE
 from harness.builder.cubins import CLASSES, MAX_KERNELS
-from harness.builder.tool_output import TREE
 from harness.builder.toolchain import Toolchain, find_toolchain
 from harness.records import DeviceKernel
 from sandboxes.local import LocalBackend

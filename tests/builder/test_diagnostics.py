@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from harness.builder.build import Built, build
+from harness.builder.compiler_output import TREE, Step, failed_steps
 from harness.builder.diagnostics import diagnose, header_advice, load_failure, refusal
-from harness.builder.tool_output import TREE, Step, failed_steps
 from harness.builder.toolchain import Toolchain
 from harness.outcome import Cause
 from harness.records import Diagnostic, Finding, Target

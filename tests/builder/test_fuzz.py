@@ -17,11 +17,12 @@ pytest.importorskip("hypothesis", reason="hypothesis is not installed (pip insta
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from harness.builder.build_toml import BuildToml, faults, hints, read_build_toml
-from harness.builder.compiling import NinjaRun
+from harness.builder.blame import NinjaRun
+from harness.builder.build_toml import BuildToml
+from harness.builder.check_build_toml import faults, hints, read_build_toml
+from harness.builder.check_project import Refused
 from harness.builder.diagnostics import refusal
 from harness.builder.layout import plan_layout
-from harness.builder.validate import Refused
 from harness.files import write_files
 from harness.outcome import Verdict
 from harness.records import Finding, Project, ProjectFile

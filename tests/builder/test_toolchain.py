@@ -11,8 +11,8 @@ import pytest
 
 from harness.builder.build import build
 from harness.builder.commands import compile_argv, system_directories
+from harness.builder.compiler_output import clean
 from harness.builder.headers import HeaderSet, torch_set
-from harness.builder.tool_output import clean
 from harness.builder.toolchain import (
     MATH_HEADERS,
     TORCH_CUDA_HEADER,

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from harness.builder.build import Built, build
-from harness.builder.inline import compiles_inline, inline_libraries
 from harness.builder.layout import Layout
+from harness.builder.load_inline import compiles_inline, inline_libraries
 from harness.builder.toolchain import Toolchain
 from harness.outcome import Cause
 from harness.records import Target

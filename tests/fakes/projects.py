@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from harness.builder.build_toml import BuildToml, toml_fields
+from harness.builder.check_project import Refused
 from harness.builder.headers import MANIFEST, HeaderSet, Manifest, load_headers
 from harness.builder.layout import Layout, plan_layout
-from harness.builder.schema import BuildToml, toml_fields
 from harness.builder.toolchain import CudaToolkit, Toolchain
-from harness.builder.validate import Refused
 from harness.records import Finding, Project, ProjectFile, Target
 
 BUILD_TOML = """\

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from harness.builder.tool_output import TREE
+from harness.builder.compiler_output import TREE
 from harness.builder.toolchain import Toolchain
 from harness.device.machine import machine_facts
 from harness.errors import SandboxError, UsageError

@@ -13,10 +13,10 @@ from typing import Annotated, Final, NamedTuple, get_args
 
 from pydantic import Field, ValidationError
 
-from harness.builder.compiling import Ran, run_job
 from harness.builder.cubins import CLASSES, MAX_KERNELS, MAX_NAME
 from harness.builder.elf import ElfError, SharedLibrary, unresolved
-from harness.builder.symbol_names import (
+from harness.builder.run_ninja import Ran, run_job
+from harness.builder.symbol_classes import (
     OPERATOR_NAME,
     Class,
     classify,

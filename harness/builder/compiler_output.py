@@ -306,34 +306,9 @@ def step_seconds(ninja_log: str) -> dict[str, float]:
 _NO_HEADER = re.compile(
     r"(?:[^\s:][^:\n]*:\d+(?::\d+)?: fatal error: )?([\w./+-]+): No such file or directory\s*$"
 )
-# Headers of a CUDA toolkit and of torch's CUDA build that a bare compiler lacks, by exact name (CUDA 13.0,
-# torch 2.13): a header that does not exist anywhere is the project's fault.
-_TOOLKIT_HEADER = re.compile(
-    r"""(?:cublas(?:Lt|Xt|_api|_v2)? | cudalibxt | nvblas | cufft(?:Xt|w)? | cusparse(?:_v2)?
-        | curand(?:_(?:kernel|discrete2?|globals|lognormal|mrg32k3a|normal(?:_static)?|philox4x32_x|poisson
-            |mtgp32(?:_host|_kernel|dc_p_11213)?|precalc|uniform))?
-        | cusolver(?:Dn|Mg|Rf|Sp|Sp_LOWLEVEL_PREVIEW|_common) | nvJitLink | nvml | nvrtc
-        | nvtx3/nvToolsExt(?:Cuda|CudaRt|Sync)? | cuda_profiler_api | cudaProfiler
-        | ATen/cuda/CUDAConfig | c10/cuda/impl/cuda_cmake_macros)\.h
-        | nvtx3/nvtx3\.hpp | THC/THC(?:Atomics|DeviceUtils)\.cuh""",
-    re.X,
-)
-_STUBBED_NAME = re.compile(r"error: .*\b(cublas|cusparse|cusolver)\w+")
 
 
 def missing_header(message: str) -> str | None:
     """The header that was not found, if the first line of `message` says so."""
     found = _NO_HEADER.match(message.partition("\n")[0][:_MESSAGE_LIMIT])
     return found[1] if found else None
-
-
-def toolkit_gap(message: str, toolchain: Toolchain) -> str | None:
-    """What this machine's CUDA installation lacks for the project, if `message` is about that."""
-    header = missing_header(message)
-    if header is not None:
-        gap = f"its CUDA has no {header}: run `liftbench headers cuda`"
-        return gap if _TOOLKIT_HEADER.fullmatch(header) else None
-    name = _STUBBED_NAME.search(message.partition("\n")[0])
-    if name is not None and any(stub.startswith(name[1]) for stub in toolchain.stubs):
-        return f"its CUDA has no declarations of {name[1]}: run `liftbench headers cuda`"
-    return None

@@ -9,9 +9,9 @@ from pathlib import PurePosixPath
 from typing import Final, Literal
 
 from harness.builder.allowed_flags import screen
+from harness.builder.build_toml import BuildToml, CpuKernel, CudaKernel, version_parts
+from harness.builder.check_project import Refused
 from harness.builder.headers import HeaderSet, choose_cutlass
-from harness.builder.schema import BuildToml, CpuKernel, CudaKernel, version_parts
-from harness.builder.validate import Refused
 from harness.outcome import Cause
 from harness.records import Record, Target
 

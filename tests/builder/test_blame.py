@@ -17,12 +17,12 @@ pytest.importorskip("hypothesis", reason="hypothesis is not installed (pip insta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.builder.blame import NinjaRun
 from harness.builder.build import build
-from harness.builder.compiling import NinjaRun
 from harness.builder.diagnostics import DIAGNOSTICS_LIMIT
-from harness.builder.inline import inline_libraries
+from harness.builder.load_inline import inline_libraries
 from harness.builder.toolchain import Toolchain
-from harness.builder.units import Units
+from harness.builder.translation_units import Units
 from harness.errors import SandboxError
 from harness.outcome import Verdict
 from harness.records import Diagnostic, Finding, Target

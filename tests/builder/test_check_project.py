@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.builder.validate import binding_warnings, python_facts
+from harness.builder.check_project import binding_warnings, python_facts
 from tests.fakes.projects import FILES
 
 THIN = '''"""Scales."""

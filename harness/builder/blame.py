@@ -1,4 +1,4 @@
-"""Compiles a layout: runs ninja in a sandbox and collects the shared library, or why there is none.
+"""Decides whose fault a failed build is: the project's (a Finding) or this machine's (a SandboxError).
 
 Only the sandbox's exit facts and a control build can make a failure ours. The tools' output may be written by
 the project, so it chooses only among the student's causes and provides the words.
@@ -7,165 +7,24 @@ the project, so it chooses only among the student's causes and provides the word
 from __future__ import annotations
 
 import re
-import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
-from harness.builder.cache import COMPILER_BYTES, CompilerSlots
-from harness.builder.commands import library_path, ninja_file, object_path, system_directories
+from harness.builder.check_project import GENERATED_HEADER
+from harness.builder.commands import library_path, object_path, system_directories
+from harness.builder.compiler_output import NO_ERROR_LINE, Step, failed_steps, missing_header, step_seconds
 from harness.builder.diagnostics import diagnose, one_line
 from harness.builder.layout import SOURCE, Layout
-from harness.builder.tool_output import (
-    NO_ERROR_LINE,
-    TREE,
-    Step,
-    clean,
-    failed_steps,
-    missing_header,
-    step_seconds,
-    toolkit_gap,
-)
 from harness.builder.toolchain import Toolchain
-from harness.builder.units import H100, Unit
-from harness.builder.validate import GENERATED_HEADER
-from harness.errors import HarnessBug, SandboxError
-from harness.files import write_files
+from harness.builder.translation_units import H100, Unit
+from harness.errors import SandboxError
 from harness.outcome import Cause
 from harness.records import Diagnostic, DiagnosticKind, Finding
-from sandboxes.job import ExitFacts, Job, Limits, Sandbox, killed_from_outside, raise_if_infra
-from sandboxes.orphans import owned_folder
-from sandboxes.scratch import CollectError
-
-_LOG_LIMIT: Final = 1 << 20
-# nixpkgs' value; __DATE__ and __TIME__ must not change the bytes.
-_EPOCH: Final = "315532800"
-_CONTROL_OUTPUT_SHOWN: Final = 600
-_NVCC_STEPS: Final = "nvcc_steps.py"
-
-
-@dataclass(frozen=True)
-class Compiled:
-    """What the compilers made, or why they made nothing."""
-
-    libraries: Mapping[str, bytes]
-    """Path in the variant -> contents."""
-    finding: Finding | None = None
-    diagnostics: tuple[Diagnostic, ...] = ()
-    """First error of each file; empty if there is no finding."""
-    output: str = ""
-    compiler_s: float | None = None
-
-
-def compile_layout(
-    layout: Layout, toolchain: Toolchain, *, sandbox: Sandbox, limits: Limits, cache: Path
-) -> Compiled:
-    """Compile and link `layout`. Raises SandboxError and HarnessBug for failures that are ours.
-
-    Waits for a compiler slot of this machine, kept in `cache`. `limits` are those of one compiler: memory
-    and CPU time grow with the number of compilers.
-    """
-    units = layout.units.units
-    # The host and device halves of nvcc run in parallel.
-    useful = len(units) + any(unit.language == "cuda" for unit in units)
-    with CompilerSlots(cache / "locks").taken(useful) as jobs:
-        facts, files, problem = _run(layout, toolchain, jobs, sandbox, limits)
-        # Ninja or a compiler may have been killed from outside.
-        steps = failed_steps(facts.output, toolchain) if facts.status == "nonzero" else []
-        if killed_from_outside(facts) or any(step.killed for step in steps):
-            facts, files, problem = _run(layout, toolchain, jobs, sandbox, limits)
-    library = files.get(Path(library_path(layout)).name)
-    log = files.get(".ninja_log", b"")[:_LOG_LIMIT].decode(errors="replace")
-    run = NinjaRun(facts, log, layout, toolchain, lambda: control_error(layout, toolchain, sandbox))
-    finding = run.finding() or problem
-    if finding is None and library is None:
-        finding = Finding(cause=Cause.LINK_ERROR, message="the build left no shared library")
-    made = {} if library is None or finding is not None else {f"{layout.ops_name}.abi3.so": library}
-    return Compiled(
-        made,
-        finding,
-        run.diagnostics(finding),
-        output=clean(facts.output, toolchain),
-        compiler_s=sum(step_seconds(log).values()) or None,
-    )
-
-
-def control_error(layout: Layout, toolchain: Toolchain, sandbox: Sandbox) -> str | None:
-    """Build the control project in place of `layout`; why it failed, or None."""
-    facts, _, _ = _run(control_layout(layout, toolchain), toolchain, 1, sandbox, CONTROL_LIMITS)
-    if facts.status == "ok":
-        return None
-    output = clean(facts.output, toolchain).strip()[-_CONTROL_OUTPUT_SHOWN:]
-    return f"it ended with {facts.status}: {output}"
-
-
-class Ran(NamedTuple):
-    facts: ExitFacts
-    files: tuple[Path, ...]
-    problem: str | None
-
-
-def run_job(sandbox: Sandbox, job: Job, wanted: Sequence[str], folder: Path) -> Ran:
-    """Run a job to its end and collect the `wanted` files into `folder`."""
-    process = sandbox.start(job)
-    try:
-        facts = process.wait()
-        if facts is None:
-            raise HarnessBug("a sandbox's wait() without timeout returned before the end")
-        try:
-            files = tuple(process.collect(list(wanted), folder))
-        except CollectError as error:
-            return Ran(facts, (), str(error))
-        return Ran(facts, files, None)
-    finally:
-        process.close()
-
-
-def _run(
-    layout: Layout, toolchain: Toolchain, jobs: int, sandbox: Sandbox, limits: Limits
-) -> tuple[ExitFacts, Mapping[str, bytes], Finding | None]:
-    """Run ninja once: exit facts, the library and ninja's log by name, and why they are missing."""
-    with owned_folder("build") as name:
-        tree = Path(name) / TREE
-        write_files(layout.tree, tree)
-        shutil.copyfile(Path(__file__).with_name(_NVCC_STEPS), tree / _NVCC_STEPS)
-        # With a single slot, nothing may run in parallel to the host half of nvcc.
-        driver = (str(toolchain.python), "-I", "-S", _NVCC_STEPS) if jobs > 1 else ()
-        (tree / "build.ninja").write_text(ninja_file(layout, toolchain, driver=driver))
-        wanted = [f"{TREE}/{library_path(layout)}", f"{TREE}/.ninja_log"]
-        job = _job(tree, layout, toolchain, jobs, limits)
-        ran = run_job(sandbox, job, wanted, Path(name) / "out")
-        files = {path.name: path.read_bytes() for path in ran.files}
-    problem = None if ran.problem is None else Finding(cause=Cause.BUILD_LIMIT, message=ran.problem)
-    return ran.facts, files, problem
-
-
-def _job(tree: Path, layout: Layout, toolchain: Toolchain, jobs: int, limits: Limits) -> Job:
-    assert toolchain.ninja is not None and toolchain.gxx is not None
-    if limits.cpu_s is None:
-        limits = replace(limits, cpu_s=jobs * limits.wall_s)
-    if limits.memory_bytes is not None:
-        limits = replace(limits, memory_bytes=limits.memory_bytes + (jobs - 1) * COMPILER_BYTES)
-    # -k 0: ninja continues after an error, because the first error of every file is wanted.
-    argv = [str(toolchain.ninja), "-C", f"{{scratch}}/{TREE}", "-j", str(jobs), "-k", "0"]
-    search = dict.fromkeys([str(toolchain.gxx.parent), "/usr/bin", "/bin"])
-    return Job(
-        role="build",
-        argv=argv,
-        limits=limits,
-        inputs={TREE: tree},
-        readable=toolchain.readable(layout.target),
-        environment={
-            "PATH": ":".join(search),
-            "LC_ALL": "C",
-            "NINJA_STATUS": "[%f/%t] ",
-            "SOURCE_DATE_EPOCH": _EPOCH,
-        },
-    )
-
+from sandboxes.job import ExitFacts, Limits, raise_if_infra
 
 _NAMES_SHOWN: Final = 6
 _LIMITS: Final[dict[str, tuple[Cause, DiagnosticKind, str]]] = {
@@ -286,6 +145,33 @@ def header_folders(layout: Layout, toolchain: Toolchain) -> list[Path]:
 def refuse_broken_machine(control_error: str | None) -> None:
     if control_error is not None:
         raise SandboxError(f"this machine does not build a project of our own either: {control_error}")
+
+
+# Headers of a CUDA toolkit and of torch's CUDA build that a bare compiler lacks, by exact name (CUDA 13.0,
+# torch 2.13): a header that does not exist anywhere is the project's fault.
+_TOOLKIT_HEADER = re.compile(
+    r"""(?:cublas(?:Lt|Xt|_api|_v2)? | cudalibxt | nvblas | cufft(?:Xt|w)? | cusparse(?:_v2)?
+        | curand(?:_(?:kernel|discrete2?|globals|lognormal|mrg32k3a|normal(?:_static)?|philox4x32_x|poisson
+            |mtgp32(?:_host|_kernel|dc_p_11213)?|precalc|uniform))?
+        | cusolver(?:Dn|Mg|Rf|Sp|Sp_LOWLEVEL_PREVIEW|_common) | nvJitLink | nvml | nvrtc
+        | nvtx3/nvToolsExt(?:Cuda|CudaRt|Sync)? | cuda_profiler_api | cudaProfiler
+        | ATen/cuda/CUDAConfig | c10/cuda/impl/cuda_cmake_macros)\.h
+        | nvtx3/nvtx3\.hpp | THC/THC(?:Atomics|DeviceUtils)\.cuh""",
+    re.X,
+)
+_STUBBED_NAME = re.compile(r"error: .*\b(cublas|cusparse|cusolver)\w+")
+
+
+def toolkit_gap(message: str, toolchain: Toolchain) -> str | None:
+    """What this machine's CUDA installation lacks for the project, if `message` is about that."""
+    header = missing_header(message)
+    if header is not None:
+        gap = f"its CUDA has no {header}: run `liftbench headers cuda`"
+        return gap if _TOOLKIT_HEADER.fullmatch(header) else None
+    name = _STUBBED_NAME.search(message.partition("\n")[0])
+    if name is not None and any(stub.startswith(name[1]) for stub in toolchain.stubs):
+        return f"its CUDA has no declarations of {name[1]}: run `liftbench headers cuda`"
+    return None
 
 
 CONTROL_LIMITS: Final = Limits(wall_s=300.0, cpu_s=60.0, memory_bytes=4 << 30)

@@ -12,16 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from harness.builder.compiling import (
-    CONTROL_LIMITS,
-    Compiled,
-    control_error,
-    limit_finding,
-    refuse_broken_machine,
-    run_job,
-)
+from harness.builder.blame import CONTROL_LIMITS, limit_finding, refuse_broken_machine
+from harness.builder.compiler_output import without_folder
 from harness.builder.layout import Layout
-from harness.builder.tool_output import without_folder
+from harness.builder.run_ninja import Compiled, control_error, run_job
 from harness.builder.toolchain import Toolchain
 from harness.files import write_files
 from harness.outcome import Cause
@@ -32,7 +26,7 @@ from sandboxes.orphans import owned_folder
 FOLDER = "_inline"
 """Folder of the libraries in the package."""
 _ASKS = re.compile(r"\bload_inline\b|\bcpp_extension\b")
-_SCRIPT = Path(__file__).with_name("inline_import.py")
+_SCRIPT = Path(__file__).with_name("load_inline_job.py")
 _OUT = "libraries"
 _SAID_CHARS = 2000
 _SCRATCH = "/scratch/extensions/"

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from harness.builder.symbol_names import (
+from harness.builder.symbol_classes import (
     TENSOR_OPS,
     classify,
     classify_operator,
