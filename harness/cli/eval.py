@@ -26,7 +26,7 @@ from harness.cli.tasks import chosen_tasks
 from harness.errors import BudgetSpent, UsageError
 from harness.models import make_model
 from harness.records import Sampling
-from harness.report.planning import detectable, least_families
+from harness.report.study_size import detectable, least_families
 from harness.report.summary import Threshold
 from harness.report.write import report_run
 from harness.skills.overlap import excluded_tasks

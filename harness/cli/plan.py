@@ -24,7 +24,7 @@ from harness.cli.options import (
 from harness.errors import UsageError
 from harness.models.prices import find_price
 from harness.report import figures
-from harness.report.planning import (
+from harness.report.study_size import (
     ASSUMED_COSTS,
     ASSUMED_SD,
     StudyDesign,

@@ -1,1 +1,1 @@
-"""Records to Summary to terminal, HTML, JSON, CSV, Markdown, JUnit. Reads no run folder, grades nothing."""
+"""Reports: records to Summary to terminal, HTML, JSON, CSV, Markdown and JUnit."""

@@ -10,7 +10,7 @@ from statistics import median
 from harness import stats
 from harness.records import Arm, RunRecord, TrialRecord, Turn
 from harness.report import metrics
-from harness.report.effects import Rate, Spending, ends
+from harness.report.comparison_schema import Rate, Spending, ends
 from harness.report.schema import ArmSummary, FastLevel, PassPoint, ReadFile, Reading
 from harness.text import clean
 

@@ -11,7 +11,8 @@ from typing import Final, Literal
 
 from harness import stats
 from harness.outcome import Cause, Verdict
-from harness.report import effects, metrics
+from harness.report import comparison_schema as schema
+from harness.report import metrics
 from harness.report.arms import arm_means, rate_of
 from harness.report.figures import percent
 
@@ -31,18 +32,18 @@ _BEFORE_LOADING: Final = frozenset(
 
 def fast_points(
     treatment: metrics.Scores, control: metrics.Scores, confidence: float
-) -> Iterable[effects.FastPoint]:
+) -> Iterable[schema.FastPoint]:
     """The fast_p curve of both arms; nothing without a task in both."""
     for threshold in metrics.THRESHOLDS:
         metric = metrics.fast_metric(threshold)
         lift = metric.lift(treatment, control, confidence, tested=False)
         if lift.n_families:
-            yield effects.FastPoint.model_validate({"threshold": threshold} | metric.effect(lift))
+            yield schema.FastPoint.model_validate({"threshold": threshold} | metric.effect(lift))
 
 
 def kernelbench_points(
     treatment: metrics.Scores, control: metrics.Scores, confidence: float
-) -> Iterable[effects.KernelBenchPoint]:
+) -> Iterable[schema.KernelBenchPoint]:
     """fast_p by KernelBench's own rules, and by ours over the same trials; nothing without its problems."""
     arms = [[s for s in scores if s.kernelbench is not None] for scores in (control, treatment)]
     if not all(arms):
@@ -50,12 +51,12 @@ def kernelbench_points(
     shares = [stats.fast_p([s.kernelbench or None for s in arm], metrics.THRESHOLDS) for arm in arms]
     ours = {point.threshold: point for point in fast_points(arms[1], arms[0], confidence)}
     for at, without, with_ in zip(metrics.THRESHOLDS, *shares, strict=True):
-        yield effects.KernelBenchPoint(threshold=at, control=without, treatment=with_, ours=ours.get(at))
+        yield schema.KernelBenchPoint(threshold=at, control=without, treatment=with_, ours=ours.get(at))
 
 
 def pass_lifts(
     treatment: metrics.Scores, control: metrics.Scores, repeats: int, confidence: float
-) -> Iterable[effects.PassLift]:
+) -> Iterable[schema.PassLift]:
     """pass@k and pass^k for every k up to repeats that a task in both arms has."""
     estimators = {"pass@k": stats.pass_at_k, "pass^k": stats.pass_hat_k}
     for k in range(1, repeats + 1):
@@ -64,7 +65,7 @@ def pass_lifts(
             lift = metric.lift(treatment, control, confidence, tested=False)
             if lift.n_families:
                 made = {"estimator": name, "k": k, "n_tasks": lift.n_tasks}
-                yield effects.PassLift.model_validate(made | metric.effect(lift))
+                yield schema.PassLift.model_validate(made | metric.effect(lift))
 
 
 def turn_points(
@@ -72,7 +73,7 @@ def turn_points(
     treatment: Sequence[metrics.Scores],
     control: Sequence[metrics.Scores],
     confidence: float,
-) -> Iterable[effects.TurnPoint]:
+) -> Iterable[schema.TurnPoint]:
     """One point per turn; treatment and control hold an arm's scores after turn 1, 2, ..."""
     for index, (with_, without) in enumerate(zip(treatment, control, strict=True), start=1):
         lift = metric.lift(with_, without, confidence, tested=False)
@@ -86,7 +87,7 @@ def turn_points(
             "control_cost_usd": dollars[1],
             "lift_per_usd": _per_usd(metric, lift.lift, *dollars),
         }
-        yield effects.TurnPoint.model_validate(made | metric.effect(lift))
+        yield schema.TurnPoint.model_validate(made | metric.effect(lift))
 
 
 def _per_usd(
@@ -98,7 +99,7 @@ def _per_usd(
     return 100.0 * gained / (with_ - without)
 
 
-def transitions(treatment: metrics.Scores, control: metrics.Scores) -> effects.Transitions | None:
+def transitions(treatment: metrics.Scores, control: metrics.Scores) -> schema.Transitions | None:
     """The expected joint of both arms' verdicts; None without a task in both."""
     after, before = _verdicts(treatment), _verdicts(control)
     tasks = sorted(after.keys() & before.keys())
@@ -114,11 +115,11 @@ def transitions(treatment: metrics.Scores, control: metrics.Scores) -> effects.T
     joint = {pair: math.fsum(found) for pair, found in parts.items()}
     order = [verdict for verdict in VERDICTS if any(verdict in pair for pair in joint)]
     cells = [(old, new) for old in order for new in order if (old, new) in joint]
-    return effects.Transitions(
+    return schema.Transitions(
         n_tasks=len(tasks),
         verdicts=tuple(order),
         cells=tuple(
-            effects.Transition(control=old, treatment=new, share=joint[old, new]) for old, new in cells
+            schema.Transition(control=old, treatment=new, share=joint[old, new]) for old, new in cells
         ),
         movements=tuple(sorted(_movements(joint, order), key=lambda one: -one.net)[:_MOVEMENTS]),
     )
@@ -134,7 +135,7 @@ def _verdicts(scores: metrics.Scores) -> dict[tuple[str, str], dict[Verdict, flo
 
 def _movements(
     joint: Mapping[tuple[Verdict, Verdict], float], order: Sequence[Verdict]
-) -> Iterable[effects.Movement]:
+) -> Iterable[schema.Movement]:
     for one, other in combinations(order, 2):
         up, down = joint.get((other, one), 0.0), joint.get((one, other), 0.0)
         before, after = (other, one) if up >= down else (one, other)
@@ -142,7 +143,7 @@ def _movements(
         if net >= _SMALLEST_MOVEMENT:
             words = f"{before.value} -> {after.value}: {percent(net)} of trials"
             there, back = max(up, down), min(up, down)
-            yield effects.Movement(before=before, after=after, net=net, there=there, back=back, words=words)
+            yield schema.Movement(before=before, after=after, net=net, there=there, back=back, words=words)
 
 
 _ErrorName = tuple[Literal["cause", "first build error"], str]
@@ -156,7 +157,7 @@ def error_classes(
     *,
     built: bool,
     checked: bool,
-) -> tuple[effects.ErrorClass, ...]:
+) -> tuple[schema.ErrorClass, ...]:
     """Every class of error in either arm, significant ones first; built, checked: what all trials reached."""
     shared = {s.task for s in treatment} & {s.task for s in control}
     with_, without = ([s for s in scores if s.task in shared] for scores in (treatment, control))
@@ -183,11 +184,11 @@ def error_classes(
             "n_families": lift.n_families,
             "change": change,
         }
-        made.append(effects.ErrorClass.model_validate(fields | effects.ends(lift.interval)))
+        made.append(schema.ErrorClass.model_validate(fields | schema.ends(lift.interval)))
     return tuple(sorted(made, key=_order))
 
 
-def _order(one: effects.ErrorClass) -> tuple[bool, float, str, str]:
+def _order(one: schema.ErrorClass) -> tuple[bool, float, str, str]:
     return one.change not in ("removed", "introduced"), -abs(one.difference or 0.0), one.group, one.name
 
 

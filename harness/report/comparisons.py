@@ -15,7 +15,7 @@ from harness import stats
 from harness.records import Arm, RunConfig
 from harness.report import breakdown
 from harness.report.arms import spending
-from harness.report.effects import (
+from harness.report.comparison_schema import (
     Comparison,
     Conclusion,
     FamilyLift,
@@ -27,8 +27,8 @@ from harness.report.effects import (
 )
 from harness.report.figures import plural
 from harness.report.metrics import TESTED, Metric, Scores, metrics_for
-from harness.report.planning import detected, least_families
 from harness.report.schema import ArmSummary, Gap
+from harness.report.study_size import detected, least_families
 from harness.text import clean
 
 SKEWED_BELOW: Final = 20

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from harness.report.effects import Bounded, MetricRow, Unit
+from harness.report.comparison_schema import Bounded, MetricRow, Unit
 
 NOT_AVAILABLE = "n/a"
 UNKNOWN = "unknown"

@@ -18,7 +18,7 @@ from markupsafe import Markup
 from harness import __version__
 from harness.outcome import Verdict
 from harness.report import evidence, figures, plots, wording
-from harness.report.effects import Comparison, MetricRow
+from harness.report.comparison_schema import Comparison, MetricRow
 from harness.report.figures import typeset
 from harness.report.schema import Summary, TaskCell
 from harness.text import clean

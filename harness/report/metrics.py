@@ -14,7 +14,7 @@ from typing import Final, Literal
 from harness import stats
 from harness.outcome import Cause, Verdict
 from harness.records import DiagnosticKind, Grade, Reply, RunRecord, TrialRecord, Turn
-from harness.report.effects import MetricName, Unit, ends
+from harness.report.comparison_schema import MetricName, Unit, ends
 from harness.report.schema import Gap, Usages
 from harness.text import first_line
 

@@ -13,7 +13,7 @@ from typing import Final
 from markupsafe import Markup, escape
 
 from harness.report import figures
-from harness.report.effects import Comparison, FamilyLift, MetricRow, Unit
+from harness.report.comparison_schema import Comparison, FamilyLift, MetricRow, Unit
 from harness.report.figures import typeset
 from harness.report.schema import FastLevel, TrialRow
 from harness.text import shorten

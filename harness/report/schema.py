@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 from harness.outcome import Cause, Stage, Verdict
 from harness.records import DeviceKernel, Diagnostic, DiagnosticKind, GraderFacts, Record, RunSettings
-from harness.report.effects import Bounded, Comparison, Detectable, Matrix, Rate
+from harness.report.comparison_schema import Bounded, Comparison, Detectable, Matrix, Rate
 
 REPORT_SCHEMA_VERSION: Final = 1
 

@@ -20,8 +20,8 @@ from harness.report.arms import arm_labels, arm_summary, readings_of, unread_war
 from harness.report.comparisons import ScoredRun, comparisons, matrices
 from harness.report.figures import plural
 from harness.report.metrics import gaps, leaked_tasks, scored, usage_of
-from harness.report.planning import detectable
-from harness.report.trials import build_failure_groups, failure_groups, task_rows, trial_row
+from harness.report.rows import build_failure_groups, failure_groups, task_rows, trial_row
+from harness.report.study_size import detectable
 from harness.text import clean
 
 _ByArm = dict[tuple[str, str], list[TrialRecord]]  # by model and arm

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from harness.report import figures, wording
-from harness.report.effects import Comparison, MetricRow
+from harness.report.comparison_schema import Comparison, MetricRow
 from harness.report.schema import ArmSummary, Reading, Summary
 
 Line = tuple[str, str]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from harness.report import figures
-from harness.report.effects import Comparison, ErrorClass, Matrix, Spending
+from harness.report.comparison_schema import Comparison, ErrorClass, Matrix, Spending
 from harness.report.schema import ArmSummary, Reading, Summary
 from harness.text import clean
 

@@ -22,7 +22,7 @@ from harness.files import write_atomically
 from harness.outcome import Verdict
 from harness.records import TrialRecord
 from harness.report import figures, wording
-from harness.report.effects import MetricRow
+from harness.report.comparison_schema import MetricRow
 from harness.report.html import TEMPLATES, render_html
 from harness.report.schema import ArmSummary, Summary, TrialRow
 from harness.report.summary import summarise

@@ -12,7 +12,7 @@ import pytest
 from harness.cli.main import run
 from harness.cli.plan import plan
 from harness.errors import UsageError
-from harness.report.planning import TABLE_FAMILIES
+from harness.report.study_size import TABLE_FAMILIES
 from harness.study.store import RunStore, sole_writer
 from tests.report import factories as make
 

@@ -9,7 +9,7 @@ import pytest
 
 from harness.outcome import Cause, Verdict
 from harness.records import Arm
-from harness.report.effects import Comparison
+from harness.report.comparison_schema import Comparison
 from harness.report.schema import Summary
 from harness.report.summary import summarise
 from harness.report.wording import headline, headlines

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harness.report import figures
-from harness.report.effects import Bounded
+from harness.report.comparison_schema import Bounded
 from harness.report.figures import typeset
 
 NO_INTERVAL = Bounded(low=None, high=None)

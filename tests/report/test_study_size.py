@@ -9,7 +9,7 @@ import pytest
 
 from harness.errors import UsageError
 from harness.models.prices import Price
-from harness.report.planning import ASSUMED_COSTS, ASSUMED_SD, StudyDesign, costs_of_run, observed_sd
+from harness.report.study_size import ASSUMED_COSTS, ASSUMED_SD, StudyDesign, costs_of_run, observed_sd
 from tests.report import factories as make
 from tests.report import studies
 from tests.report.test_summary import WRONG, small_study

@@ -16,7 +16,7 @@ from harness import stats
 from harness.errors import UsageError
 from harness.models.prices import Price
 from harness.records import Metric, Record, RunRecord, TrialRecord
-from harness.report.effects import Costs, Detectable
+from harness.report.comparison_schema import Costs, Detectable
 from harness.report.figures import plural
 from harness.report.metrics import Score, leaked_tasks, metrics_for, score, total_usage
 
