@@ -20,10 +20,11 @@ from typing import Final
 from harness.errors import SandboxError
 from sandboxes import host_job
 from sandboxes.cgroups import Cgroups
-from sandboxes.host_job import View, view_for
+from sandboxes.gpu import HostGpu, gpu_of
 from sandboxes.host_process import INSIDE, HostProcess, SpawnSpec
 from sandboxes.inside import landlock_version
 from sandboxes.job import Job
+from sandboxes.mounts import View, view_for
 from sandboxes.scratch import remove_tree
 from sandboxes.seccomp import ruleset_filter
 
@@ -93,7 +94,7 @@ class BubblewrapBackend:
         """Nothing is held."""
 
     def spawn(self, job: Job) -> HostProcess:
-        gpu = host_job.gpu_of(job)
+        gpu = gpu_of(job)
         view = view_for(job, gpu.libraries)
         uid = self._users.take()
         folder = host_job.new_folder(uid)
@@ -192,7 +193,7 @@ def _advice() -> str:
     )
 
 
-def _mounts(view: View, gpu: host_job.HostGpu, folder: Path) -> Iterator[str]:
+def _mounts(view: View, gpu: HostGpu, folder: Path) -> Iterator[str]:
     """The visible files of the host, and empty directories that programs expect."""
     for link, target in view.links:
         yield from ("--symlink", target, str(link))

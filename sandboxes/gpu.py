@@ -6,10 +6,11 @@ import platform
 import re
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.errors import DeviceError, SandboxError
+from sandboxes.job import Job
 from sandboxes.nvml import Gpu, MigInstance, NvmlError, XidWatch, open_nvml
 
 # As for a container with the capabilities `compute` and `utility`, without OpenCL.
@@ -166,3 +167,19 @@ def checked_environment(environment: Mapping[str, str]) -> dict[str, str]:
             "job is loaded outside its sandbox"
         )
     return dict(environment)
+
+
+@dataclass(frozen=True)
+class HostGpu:
+    nodes: tuple[Path, ...] = ()
+    libraries: tuple[Path, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+def gpu_of(job: Job) -> HostGpu:
+    if job.device is None:
+        return HostGpu()
+    slot = slot_named(job.device, find_gpus())
+    libraries = driver_libraries()
+    variables = {"CUDA_VISIBLE_DEVICES": slot.uuid} | driver_environment(libraries)
+    return HostGpu(tuple(device_nodes(slot)), tuple(libraries), variables)

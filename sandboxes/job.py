@@ -179,7 +179,7 @@ class ProcessTree(Protocol):
     channel: socket.socket
     """Our end of a connected AF_UNIX SEQPACKET pair; inside.py is the first to use the other end."""
     caps_memory: bool
-    """The kernel enforces the memory limit; otherwise process.py polls it."""
+    """The kernel enforces the memory limit; otherwise the supervisor polls it."""
     caps_scratch: bool
     """The scratch directory is a file system of its own with a size limit."""
 

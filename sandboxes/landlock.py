@@ -19,10 +19,11 @@ from typing import Final
 from harness.errors import SandboxError
 from sandboxes import host_job
 from sandboxes.cgroups import Cgroups
-from sandboxes.host_job import View, view_for
+from sandboxes.gpu import HostGpu, gpu_of
 from sandboxes.host_process import HostProcess
 from sandboxes.inside import landlock_version
 from sandboxes.job import Job
+from sandboxes.mounts import View, view_for
 
 _SIGNALS_SINCE: Final = 6
 _DEVICES: Final = ("null", "full", "random", "urandom")
@@ -62,7 +63,7 @@ class LandlockBackend:
         """Nothing is held."""
 
     def spawn(self, job: Job) -> HostProcess:
-        gpu = host_job.gpu_of(job)
+        gpu = gpu_of(job)
         view = view_for(job, gpu.libraries)
         uid, counted = self._users.take(), self._groups is not None
 
@@ -81,9 +82,7 @@ class LandlockBackend:
         return host_job.start_inside(job, uid, view.shown, spec, self._groups)
 
 
-def _rules(
-    view: View, gpu: host_job.HostGpu, scratch: str, zero: bool
-) -> Iterator[tuple[str, str, list[str]]]:
+def _rules(view: View, gpu: HostGpu, scratch: str, zero: bool) -> Iterator[tuple[str, str, list[str]]]:
     """Landlock rules for inside.py: a right, a directory, and the names in it that have the right.
 
     `zero`: allow /dev/zero, a shared mapping of which is memory that the watchdog cannot see.

@@ -10,7 +10,7 @@ from queue import SimpleQueue
 
 from harness.errors import SandboxError
 from sandboxes.job import Backend, Job
-from sandboxes.process import RunningProcess, WarmProcess
+from sandboxes.supervisor import RunningProcess, WarmProcess
 
 
 def shape(job: Job) -> Hashable:

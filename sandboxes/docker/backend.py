@@ -19,8 +19,8 @@ from harness.errors import SandboxError
 from sandboxes.docker.container import SOCKET, Container
 from sandboxes.docker.engine import DockerEngine, Image, owner_labels, reference, remove_orphan_containers
 from sandboxes.docker.gpu import cdi_of_engine, docker_gpu_arguments, find_toolkit
-from sandboxes.gpu import find_gpus, slot_named
-from sandboxes.host_job import FreeUsers, HostGpu, environment_of, spec_for
+from sandboxes.gpu import HostGpu, find_gpus, slot_named
+from sandboxes.host_job import FreeUsers, environment_of, spec_for
 from sandboxes.host_process import INSIDE
 from sandboxes.job import IMAGES_FACT, Job, RoleName
 from sandboxes.seccomp import job_filter, profile

@@ -22,8 +22,8 @@ import pytest
 from harness.errors import SandboxError
 from sandboxes.job import Backend, ExitFacts, Job, Limits, RoleName
 from sandboxes.pool import SandboxPool
-from sandboxes.process import RunningProcess
 from sandboxes.registry import run_self_test
+from sandboxes.supervisor import RunningProcess
 from tests.fakes.processes import processes_naming
 
 

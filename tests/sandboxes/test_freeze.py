@@ -19,8 +19,8 @@ from sandboxes.host_process import HostProcess
 from sandboxes.job import Backend, Job, Limits, RoleName, UnstoppableError
 from sandboxes.landlock import LandlockBackend
 from sandboxes.local import LocalBackend
-from sandboxes.process import RunningProcess, WarmProcess
 from sandboxes.seccomp import job_filter, numbers
+from sandboxes.supervisor import RunningProcess, WarmProcess
 from tests.sandboxes import bpf
 from tests.sandboxes.behaviours import Starter, awaited, content, end_of, why_not
 

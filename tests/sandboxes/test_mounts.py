@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from harness.errors import SandboxError
-from sandboxes.host_job import View, view_for
 from sandboxes.job import Job, Limits, RoleName
+from sandboxes.mounts import View, view_for
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -12,7 +12,7 @@ from harness.errors import SandboxError
 from sandboxes.host_process import HostProcess
 from sandboxes.job import ExitFacts, Job, Limits
 from sandboxes.local import LocalBackend
-from sandboxes.process import RunningProcess, WarmProcess
+from sandboxes.supervisor import RunningProcess, WarmProcess
 from tests.fakes.nvml import WHOLE, install_fake_nvml
 
 Start = Callable[..., RunningProcess]

@@ -1,4 +1,4 @@
-"""The Process of every backend: a warm process tree receives a job and is watched until it ends."""
+"""Supervises a job on every backend: a warm process tree gets it, and is killed at a limit or at the end."""
 
 from __future__ import annotations
 
