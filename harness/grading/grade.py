@@ -27,13 +27,13 @@ from harness.files import builds, temporary_files, watching
 from harness.grading.instrumentation import Instrumentation, Seen, flags_beside, unsanitized
 from harness.grading.load import (
     cannot_run_cuda,
-    explained,
+    load_refusal,
     no_operators,
-    not_imported,
-    rejected,
-    unmeasured,
     unresolved_symbols,
     wants_gpu,
+    why_not_imported,
+    with_note,
+    with_symbol_names,
 )
 from harness.grading.workers import GradeSettings, Workers, frozen, project_source
 from harness.judge.candidates import Candidates, trusted_sources
@@ -65,7 +65,7 @@ from sandboxes.job import Sandbox
 StageObserver = Callable[[str], None]
 
 
-class Ended(Exception):
+class StageEnded(Exception):
     """Ends a grade at a stage, with the finding that gives the verdict. Raised for success too: PASSED."""
 
     def __init__(self, stage: Stage, finding: Finding) -> None:
@@ -74,13 +74,15 @@ class Ended(Exception):
         self.finding = finding
 
 
-class Student(NamedTuple):
+class StudentWorker(NamedTuple):
+    """A worker that has loaded a student's package, and what it loaded."""
+
     worker: WorkerClient
     source: Source
 
 
 @dataclass
-class Work:
+class GradeInProgress:
     """One project on its way through the stages, with the result of each stage that it has reached."""
 
     loaded: LoadedTask
@@ -172,16 +174,16 @@ class Grader:
         observer: StageObserver = lambda stage: None,
     ) -> Grade:
         """Grade a project. `log` receives the build log. Raises InfraError and its kinds."""
-        work = Work(loaded, project, log, observer)
+        work = GradeInProgress(loaded, project, log, observer)
         with watching(temporary_files(), builds(self._settings.cache)), self._turn:
             ended = self._guard.watch(project.digest, partial(self._run, work, project))
         if isinstance(ended, Grade):
             return ended
         checked = work.check is not None and work.check.finding is None
-        return self._record(work, Ended(Stage.TIME if checked else Stage.CHECK, ended))
+        return self._record(work, StageEnded(Stage.TIME if checked else Stage.CHECK, ended))
 
     def no_project(self, finding: Finding, loaded: LoadedTask) -> Grade:
-        return self._record(Work(loaded, None), Ended(Stage.PROJECT, finding))
+        return self._record(GradeInProgress(loaded, None), StageEnded(Stage.PROJECT, finding))
 
     def lost_a_device(self, project: str) -> None:
         """Count a device lost under that project (digest) in an earlier session: its retry is spent."""
@@ -192,7 +194,7 @@ class Grader:
         if self._gpu is not None:
             self._gpu.close()
 
-    def _run(self, work: Work, project: Project) -> Grade:
+    def _run(self, work: GradeInProgress, project: Project) -> Grade:
         """All stages, repeated once where a worker may have been killed from outside."""
         with device_errors():
             try:
@@ -212,7 +214,7 @@ class Grader:
                 kernelbench = self._kernelbench(work, work.source)
             return grade.model_copy(update={"kernelbench": kernelbench})
 
-    def _stages(self, work: Work, project: Project) -> Grade:
+    def _stages(self, work: GradeInProgress, project: Project) -> Grade:
         """Build, load, check and time: the grade where the first of them ends it."""
         try:
             with self._phases.work():
@@ -221,7 +223,7 @@ class Grader:
                     work.provenance = provenance(project, work.loaded)
                 work.built = work.built or self._build(project, work.log)
                 _end_on(Stage.BUILD, work.built.result.finding)
-                _end_on(Stage.LOAD, rejected(work.built.result, work.loaded.task))
+                _end_on(Stage.LOAD, load_refusal(work.built.result, work.loaded.task))
                 # A worker that does not go on to be timed is killed before anybody may measure.
                 with self._quiet.shared(), ExitStack() as starting:
                     student = starting.enter_context(self._load(work, work.built))
@@ -237,12 +239,12 @@ class Grader:
             with life:
                 if not self._settings.timed:
                     said = "correct; speed not asked for"
-                    raise Ended(Stage.CHECK, Finding(cause=Cause.PASSED, message=said))
+                    raise StageEnded(Stage.CHECK, Finding(cause=Cause.PASSED, message=said))
                 work.observer("time")
                 work.timing = self._time(work.loaded, student)
             _end_on(Stage.TIME, work.timing.finding)
-            raise Ended(Stage.TIME, Finding(cause=Cause.PASSED, message="correct on every workload"))
-        except Ended as ended:
+            raise StageEnded(Stage.TIME, Finding(cause=Cause.PASSED, message="correct on every workload"))
+        except StageEnded as ended:
             return self._record(work, ended)
 
     def _build(self, project: Project, log: Path | None) -> Built:
@@ -264,8 +266,8 @@ class Grader:
                 self._sandbox.settle()  # no process may start while another project is measured
 
     @contextmanager
-    def _load(self, work: Work, built: Built) -> Iterator[Student]:
-        """A worker that has loaded the package. Raises Ended, on a machine that cannot run CUDA always."""
+    def _load(self, work: GradeInProgress, built: Built) -> Iterator[StudentWorker]:
+        """A worker with the package loaded. Raises StageEnded; always where CUDA cannot run."""
         cannot = cannot_run_cuda(self._machine, built.result, self._settings.no_device)
         if not self._runs:
             self._end_without_gpu(built.result, cannot)
@@ -277,22 +279,22 @@ class Grader:
             try:
                 worker.load()
             except Failed as failed:
-                failure = explained(failed.finding, built.result)
+                failure = with_symbol_names(failed.finding, built.result)
             if not self._runs:
                 unregistered = None if worker.operators else no_operators(source.namespace)
                 _end_after_import(cannot, failure or unregistered)
             _end_on(Stage.LOAD, failure)
-            yield Student(worker, source)
+            yield StudentWorker(worker, source)
 
     def _end_without_gpu(self, build: BuildResult, cannot: Finding) -> None:
-        """Raises Ended where a CUDA package cannot even be imported here."""
+        """Raises StageEnded where a CUDA package cannot even be imported here."""
         if build.jit:
-            raise Ended(Stage.LOAD, cannot)
+            raise StageEnded(Stage.LOAD, cannot)
         _end_on(Stage.LOAD, unresolved_symbols(build))
         if self._toolchain.torch_cuda is None:
-            raise Ended(Stage.LOAD, unmeasured(cannot, not_imported(build)))
+            raise StageEnded(Stage.LOAD, with_note(cannot, why_not_imported(build)))
 
-    def _time(self, loaded: LoadedTask, student: Student) -> TimingResult:
+    def _time(self, loaded: LoadedTask, student: StudentWorker) -> TimingResult:
         """Time a correct project against its references; ends its worker."""
         # `full` compares processes; and on a device, what a frozen process started goes on.
         stays = not self._workers.numbers.fresh_processes and self._settings.device is None
@@ -313,7 +315,7 @@ class Grader:
                     self._workers.discard_trusted()
 
     def _session(
-        self, loaded: LoadedTask, student: Student, stays: bool
+        self, loaded: LoadedTask, student: StudentWorker, stays: bool
     ) -> tuple[Candidates, list[Problem], Session]:
         workers, gpu = self._workers, self._gpu
         timed = problems(loaded, self.target, timed_only=True, device=workers.transport.device)
@@ -324,7 +326,7 @@ class Grader:
         session = Session(workers.numbers, workers.transport, conditions, self._judge_cpus, self._board)
         return candidates, timed, session
 
-    def _kernelbench(self, work: Work, source: Source) -> KernelBenchScore:
+    def _kernelbench(self, work: GradeInProgress, source: Source) -> KernelBenchScore:
         """Score by KernelBench's rules, which also count projects that are wrong by ours."""
         workers = self._workers
         (problem,) = problems(work.loaded, self.target, device=workers.transport.device)
@@ -333,7 +335,7 @@ class Grader:
         with self._phases.timing(), self._quiet.exclusive():
             return score(problem, partial(workers.start, student), partial(workers.start, eager))
 
-    def _record(self, work: Work, ended: Ended) -> Grade:
+    def _record(self, work: GradeInProgress, ended: StageEnded) -> Grade:
         """The grade of what was reached."""
         settings, task = self._settings, work.loaded.task
         return Grade(
@@ -358,7 +360,7 @@ class Grader:
             wall_s=time.monotonic() - work.started,
         )
 
-    def _flags(self, work: Work) -> tuple[str, ...]:
+    def _flags(self, work: GradeInProgress) -> tuple[str, ...]:
         task = work.loaded.task
         timing = () if work.timing is None else work.timing.flags
         repeated = (REPEATED,) if work.repeated else ()
@@ -368,20 +370,20 @@ class Grader:
 
 
 def _end_after_import(cannot: Finding, failure: Finding | None) -> None:
-    """Raises Ended: a CUDA package was imported, or not, and this machine cannot run it."""
+    """Raises StageEnded: a CUDA package was imported, or not, and this machine cannot run it."""
     if failure is None:
-        raise Ended(Stage.CHECK, unmeasured(cannot, "it imports, and its operators are registered"))
+        raise StageEnded(Stage.CHECK, with_note(cannot, "it imports, and its operators are registered"))
     if wants_gpu(failure):
-        raise Ended(Stage.LOAD, unmeasured(cannot, f"its import asks for one: {failure.message}"))
-    raise Ended(Stage.LOAD, failure)
+        raise StageEnded(Stage.LOAD, with_note(cannot, f"its import asks for one: {failure.message}"))
+    raise StageEnded(Stage.LOAD, failure)
 
 
 def _end_on(stage: Stage, finding: Finding | None) -> None:
     if finding is not None:
-        raise Ended(stage, finding)
+        raise StageEnded(stage, finding)
 
 
-def _diagnosed(work: Work, ended: Ended) -> BuildResult | None:
+def _diagnosed(work: GradeInProgress, ended: StageEnded) -> BuildResult | None:
     """The build, with diagnostics of its binding where the library could not be loaded."""
     failed = ended.stage is Stage.LOAD and ended.finding.verdict in {Verdict.LOAD_FAILED, Verdict.CRASHED}
     if work.build is None or work.project is None or not failed:

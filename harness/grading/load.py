@@ -30,7 +30,7 @@ def call_flags(build: BuildResult, task: Task) -> tuple[str, ...]:
     return (UNREAD,) if build.calls is None else build.calls.flags
 
 
-def rejected(build: BuildResult, task: Task) -> Finding | None:
+def load_refusal(build: BuildResult, task: Task) -> Finding | None:
     """Why a built package is not loaded: it has the wrong name, or calls what the task forbids.
 
     A library that cannot be read fails a task that forbids calls; a universal project (`build.jit`) has none.
@@ -59,7 +59,7 @@ def unresolved_symbols(build: BuildResult) -> Finding | None:
     return Finding(cause=Cause.IMPORT_ERROR, message="\n".join(lines))
 
 
-def explained(finding: Finding, build: BuildResult) -> Finding:
+def with_symbol_names(finding: Finding, build: BuildResult) -> Finding:
     """An import error about a symbol, with the demangled name and similar names that are defined."""
     if finding.cause is not Cause.IMPORT_ERROR or "undefined symbol" not in finding.message:
         return finding
@@ -82,12 +82,12 @@ def wants_gpu(finding: Finding) -> bool:
     return finding.cause is Cause.IMPORT_ERROR and _NO_GPU.search(finding.message) is not None
 
 
-def unmeasured(finding: Finding, said: str) -> Finding:
+def with_note(finding: Finding, note: str) -> Finding:
     """`finding` (why this machine goes no further) with what is known about the import."""
-    return Finding(cause=finding.cause, message=f"{finding.message}; {said}")
+    return Finding(cause=finding.cause, message=f"{finding.message}; {note}")
 
 
-def not_imported(build: BuildResult) -> str:
+def why_not_imported(build: BuildResult) -> str:
     """What remains unknown where only a CPU build of torch is installed."""
     if build.calls is None:
         return "not imported: its symbols could not be read"

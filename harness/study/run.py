@@ -62,6 +62,8 @@ class Observer(Protocol):
 
 @dataclass(frozen=True)
 class RunResult:
+    """What one call of `execute` did; `owed` trials are left for the next."""
+
     finished: int
     owed: int
     stopped: str | None
@@ -143,6 +145,8 @@ def execute(study: Study, store: RunStore, context: RunContext) -> RunResult:
 
 @dataclass
 class Runner:
+    """Runs the owed trials of one run."""
+
     store: RunStore
     record: RunRecord
     tasks: Mapping[str, LoadedTask]

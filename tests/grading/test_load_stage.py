@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness.grading.load import call_flags, explained, not_imported, rejected, unresolved_symbols
+from harness.grading.load import (
+    call_flags,
+    load_refusal,
+    unresolved_symbols,
+    why_not_imported,
+    with_symbol_names,
+)
 from harness.outcome import Cause, Verdict
 from harness.records import BinaryCalls, BuildResult, Finding
 from tests.fakes.overlays import throw_away_task
@@ -24,9 +30,9 @@ FORBIDS = TASK.model_copy(update={"library_calls": "forbid"})
 def test_an_unreadable_library_is_not_innocent() -> None:
     """Flagged where calls are flagged, refused where they are forbidden; a universal project has none."""
     assert call_flags(build(None), TASK) == ("calls unknown",)
-    assert rejected(build(None), FORBIDS) is not None
+    assert load_refusal(build(None), FORBIDS) is not None
     assert call_flags(build(None, jit=True), TASK) == ()
-    assert rejected(build(BinaryCalls(tensor=("at::_ops::empty::call",))), FORBIDS) is None
+    assert load_refusal(build(BinaryCalls(tensor=("at::_ops::empty::call",))), FORBIDS) is None
 
 
 def test_an_unresolved_symbol_is_an_import_error() -> None:
@@ -39,15 +45,15 @@ def test_an_unresolved_symbol_is_an_import_error() -> None:
     assert unresolved_symbols(build(None)) is None
     raw = Finding(cause=Cause.IMPORT_ERROR, message="ImportError: a.so: undefined symbol: _Z1fi")
     calls = BinaryCalls(unresolved=("f(int): declared and called",))
-    better = explained(raw, build(calls))
+    better = with_symbol_names(raw, build(calls))
     assert better.message == f"undefined symbol: f(int): declared and called\n{raw.message}"
-    assert explained(raw, build(BinaryCalls())) == raw
+    assert with_symbol_names(raw, build(BinaryCalls())) == raw
     other = Finding(cause=Cause.IMPORT_ERROR, message="NameError: x")
-    assert explained(other, build(calls)) == other
+    assert with_symbol_names(other, build(calls)) == other
 
 
 def test_what_a_cpu_only_torch_leaves_open_is_said() -> None:
     """In numbers; nothing is called proven."""
-    assert "a CUDA build of torch can have: 15" in not_imported(build(BinaryCalls(unproven=15)))
-    assert "all its symbols are there" in not_imported(build(BinaryCalls()))
-    assert "could not be read" in not_imported(build(None))
+    assert "a CUDA build of torch can have: 15" in why_not_imported(build(BinaryCalls(unproven=15)))
+    assert "all its symbols are there" in why_not_imported(build(BinaryCalls()))
+    assert "could not be read" in why_not_imported(build(None))
