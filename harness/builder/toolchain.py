@@ -16,14 +16,7 @@ from typing import Any, Final, Literal
 
 from pydantic import ValidationError
 
-from harness.builder.headers import (
-    HeaderSet,
-    cuda_set,
-    find_cutlass,
-    headers_root,
-    load_headers,
-    torch_set,
-)
+from harness.builder.headers import HeaderSet, cuda_set, find_cutlass, headers_root, load_headers, torch_set
 from harness.errors import SandboxError
 from harness.records import Record, Target
 

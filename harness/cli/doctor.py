@@ -29,8 +29,8 @@ from harness.errors import DeviceError, InfraError
 from harness.grading.workers import GradeSettings, Workers
 from harness.judge.calibration import TASK, calibrate, sizes_of
 from harness.judge.clock import MOST_DOUBT
-from harness.judge.gpu import refused
 from harness.judge.measurement import Session
+from harness.judge.usable_gpu import refused
 from harness.records import MachineFacts, Ratio, Record, Target
 from harness.records.timing import Calibration
 from harness.suite.catalogue import select_tasks

@@ -191,7 +191,7 @@ def make_grading_setup(
     # They import torch, which listing, building and a dry run do without.
     from harness.grading.grade import Grader
     from harness.grading.workers import GradeSettings
-    from harness.judge.gpu import open_gpu
+    from harness.judge.usable_gpu import open_gpu
 
     machine = machine_facts(setup.toolchain)
     settings = GradeSettings(

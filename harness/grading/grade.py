@@ -38,10 +38,10 @@ from harness.grading.load import (
 from harness.grading.workers import GradeSettings, Workers, frozen, project_source
 from harness.judge.candidates import Candidates, trusted_sources
 from harness.judge.check import check, problems
-from harness.judge.gpu import Gpu
 from harness.judge.measurement import Session, time_project
 from harness.judge.physical_limits import board_of
 from harness.judge.problem import Problem
+from harness.judge.usable_gpu import Gpu
 from harness.judge.worker_client import Failed, Killed, Source, WorkerClient
 from harness.kernelbench.rules import score
 from harness.outcome import Cause, Stage, Verdict

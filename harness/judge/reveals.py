@@ -76,9 +76,8 @@ class Sampler:
         self._unverified: list[Unverified] = []
         self._memory: list[HostMemory] = []
         self._shared: HostMemory | None = None
-        self._hard = (
-            list(dict.fromkeys(self.problem.task.values)) if adversarial.changes(self.problem) else []
-        )
+        changed = adversarial.changes(self.problem)
+        self._hard = list(dict.fromkeys(self.problem.task.values)) if changed else []
 
     def _reference_us(self, inputs: Tensors) -> float:
         start = time.perf_counter()

@@ -9,13 +9,7 @@ from contextlib import suppress
 
 import pytest
 
-from harness.builder.elf import (
-    ElfError,
-    SharedLibrary,
-    loaded_libraries,
-    only_in_cuda_torch,
-    unresolved,
-)
+from harness.builder.elf import ElfError, SharedLibrary, loaded_libraries, only_in_cuda_torch, unresolved
 from harness.builder.toolchain import Toolchain
 from tests.fakes.libraries import shared_library
 

@@ -10,15 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.builder.fetch_headers import (
-    LIBRARIES,
-    PYPI,
-    Fetcher,
-    Wheel,
-    index_url,
-    list_wheels,
-    open_wheel,
-)
+from harness.builder.fetch_headers import LIBRARIES, PYPI, Fetcher, Wheel, index_url, list_wheels, open_wheel
 from harness.builder.headers import load_headers
 from harness.builder.toolchain import Toolchain
 from harness.cli.build import headers

@@ -7,12 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.builder.commands import compile_argv
-from harness.builder.headers import (
-    MEANT,
-    ON_PYPI,
-    choose_cutlass,
-    find_cutlass,
-)
+from harness.builder.headers import MEANT, ON_PYPI, choose_cutlass, find_cutlass
 from harness.builder.toolchain import Toolchain
 from harness.outcome import Cause
 from harness.records import Project

@@ -6,13 +6,7 @@ import re
 
 import pytest
 
-from harness.builder.symbol_classes import (
-    TENSOR_OPS,
-    classify,
-    classify_operator,
-    is_tensor_op,
-    qualified,
-)
+from harness.builder.symbol_classes import TENSOR_OPS, classify, classify_operator, is_tensor_op, qualified
 
 CLASSES = {
     "compute": """at::_ops::mm::call at::_ops::mul_Tensor::redispatch at::_ops::select_backward::call

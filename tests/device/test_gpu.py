@@ -17,7 +17,7 @@ from harness.device.telemetry import Conditions, Telemetry, TelemetrySample
 from harness.errors import DeviceError
 from harness.grading.grade import Grader
 from harness.grading.workers import GradeSettings
-from harness.judge.gpu import Gpu, KnownSpeed, open_gpu
+from harness.judge.usable_gpu import Gpu, KnownSpeed, open_gpu
 from harness.outcome import Cause, Stage, Verdict
 from harness.records import MachineFacts
 from sandboxes.pool import SandboxPool

@@ -14,8 +14,8 @@ import torch
 from harness.device.health import GpuHealth
 from harness.device.known_kernel import KnownKernel, KnownRun
 from harness.device.telemetry import Telemetry
-from harness.judge.gpu import Gpu, KnownSpeed
 from harness.judge.shared_memory import CudaTransport
+from harness.judge.usable_gpu import Gpu, KnownSpeed
 from sandboxes.job import Job, Process, Sandbox
 from tests.fakes.cuda_driver import FakeDriver
 from tests.fakes.nvml import WHOLE
@@ -37,7 +37,7 @@ class Steady:
 
 
 def made_up_gpu(driver: FakeDriver) -> Gpu:
-    """Open, as harness.judge.gpu.open_gpu would; the caller closes it."""
+    """Open, as harness.judge.usable_gpu.open_gpu would; the caller closes it."""
     with ExitStack() as opened:
         transport = CudaTransport(driver=driver, tensors=torch.device("cpu"))
         opened.callback(transport.close)

@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch", reason="needs torch (pip install torch)")
 from harness.builder.toolchain import find_cuda
 from harness.errors import SandboxError
 from harness.judge.clock import Constant, LaneName, Samples, contender_timing
-from harness.judge.gpu import Gpu
+from harness.judge.usable_gpu import Gpu
 from harness.judge.worker_reply import Reveal
 from harness.outcome import Cause
 from harness.records import (

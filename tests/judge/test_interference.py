@@ -7,14 +7,7 @@ from dataclasses import replace
 import pytest
 
 from harness.device.telemetry import TelemetrySample
-from harness.judge.interference import (
-    MARGIN,
-    ReferenceTurn,
-    State,
-    is_cheat,
-    judge_interference,
-    rates,
-)
+from harness.judge.interference import MARGIN, ReferenceTurn, State, is_cheat, judge_interference, rates
 
 
 def turns(

@@ -16,13 +16,7 @@ from hypothesis import strategies as st
 
 from harness.builder.toolchain import Toolchain
 from harness.judge.check import problems
-from harness.judge.sanitizer import (
-    Report,
-    Sanitizer,
-    find_sanitizer,
-    read_report,
-    run_tool,
-)
+from harness.judge.sanitizer import Report, Sanitizer, find_sanitizer, read_report, run_tool
 from harness.judge.worker_client import Source, WorkerClient, WorkerPlace, Wrapper
 from harness.records import SanitizerRun
 from harness.records.grade import SANITIZER_TOOLS

@@ -13,13 +13,7 @@ import yaml
 from packaging.version import Version
 
 from harness.errors import DeviceError, SandboxError
-from sandboxes.docker.gpu import (
-    Toolkit,
-    cdi_device,
-    cdi_of_engine,
-    docker_gpu_arguments,
-    find_toolkit,
-)
+from sandboxes.docker.gpu import Toolkit, cdi_device, cdi_of_engine, docker_gpu_arguments, find_toolkit
 from sandboxes.gpu import (
     GpuSlot,
     checked_environment,

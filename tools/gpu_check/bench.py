@@ -16,7 +16,7 @@ from harness.device.machine import judge_and_worker_cpus, machine_facts
 from harness.errors import SandboxError, UsageError
 from harness.grading.grade import Grader
 from harness.grading.workers import GradeSettings, Workers
-from harness.judge.gpu import Gpu, open_gpu
+from harness.judge.usable_gpu import Gpu, open_gpu
 from harness.records import MachineFacts, Protocol
 from harness.suite.catalogue import LoadedTask
 from sandboxes.gpu import GpuSlot, watch_gpu
