@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from harness.builder.built_library import DeviceCode, binary_calls, read_device_code
-from harness.builder.cache import BuildCache, Entry, build_key
+from harness.builder.cache import PTX, BuildCache, Entry, build_key
 from harness.builder.check_build_toml import read_build_toml
 from harness.builder.check_project import Refused, binding_warnings
 from harness.builder.compiler_output import missing_header
@@ -31,6 +31,8 @@ class Built:
     package: Path | None
     """The folder with __init__.py, _ops.py, metadata.json and the shared library, in the cache: do not
     change it. None if the build failed."""
+    ptx: Path | None = None
+    """A folder with the PTX of each .cu file, in the cache; None if the build failed, or has none."""
 
 
 def build(
@@ -133,7 +135,7 @@ class _Request:
                 code = read_device_code(library.read_bytes(), self.toolchain, self.sandbox)
                 result = result.model_copy(update={"kernels": code.kernels})
         result = result.model_copy(update={"cache_hit": True, "wall_s": self._wall_s()})
-        return Built(result, entry.package)
+        return Built(result, entry.package, entry.ptx)
 
     def refused(self, finding: Finding) -> Built:
         """The result of a project that is not compiled."""
@@ -159,7 +161,9 @@ class _Request:
         files = {"build.log": text.encode()}
         if result.ok:
             files |= _variant_files(layout, done.libraries)
-        return Built(result, store.store(result, files).package)
+            files |= {f"{PTX}/{source}.ptx": text for source, text in done.ptx.items()}
+        entry = store.store(result, files)
+        return Built(result, entry.package, entry.ptx)
 
     def _examined(self, result: BuildResult, library: bytes) -> BuildResult:
         """With what the library calls, its kernels, and warnings about the binding."""

@@ -7,6 +7,7 @@ object depends on.
     <cache>/<key[:2]>/<key>/
       result.json  manifest.json  build.log
       build/<variant>/__init__.py ...     as `kernels` expects a local build; absent if the build failed
+      ptx/<source>.ptx                    for the emulated GPU
 """
 
 from __future__ import annotations
@@ -30,8 +31,9 @@ from harness.files import directory_atomically
 from harness.locks import locked
 from harness.records import BuildResult, Project, Target, digest_of
 
-RECIPE: Final = 7
+RECIPE: Final = 8
 """Part of every key. Raise it if the same project would be built, or its failure reported, differently."""
+PTX: Final = "ptx"
 SIZE_VARIABLE: Final = "LIFTBENCH_CACHE_GIB"
 _DEFAULT_GIB: Final = 10
 """A build has 0.1 to 12 MB, so this is enough for thousands of projects."""
@@ -65,6 +67,12 @@ class Entry:
         """The variant's package; None if the build failed."""
         variant = self.result.variant
         return self.path / "build" / variant if self.result.ok and variant is not None else None
+
+    @property
+    def ptx(self) -> Path | None:
+        """The folder of its kernels' PTX; None where there is none."""
+        folder = self.path / PTX
+        return folder if folder.is_dir() else None
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePosixPath
 from typing import Final, NamedTuple
 
 from harness.builder.blame import CONTROL_LIMITS, NinjaRun, control_layout
@@ -40,6 +40,8 @@ class Compiled:
     """First error of each file; empty if there is no finding."""
     output: str = ""
     compiler_s: float | None = None
+    ptx: Mapping[str, bytes] = field(default_factory=dict)
+    """Source path -> PTX of its kernels, for the emulated GPU."""
 
 
 def compile_layout(
@@ -59,7 +61,7 @@ def compile_layout(
         steps = failed_steps(facts.output, toolchain) if facts.status == "nonzero" else []
         if killed_from_outside(facts) or any(step.killed for step in steps):
             facts, files, problem = _run(layout, toolchain, jobs, sandbox, limits)
-    library = files.get(Path(library_path(layout)).name)
+    library = files.get(library_path(layout))
     log = files.get(".ninja_log", b"")[:_LOG_LIMIT].decode(errors="replace")
     run = NinjaRun(facts, log, layout, toolchain, lambda: control_error(layout, toolchain, sandbox))
     finding = run.finding() or problem
@@ -72,7 +74,14 @@ def compile_layout(
         run.diagnostics(finding),
         output=clean(facts.output, toolchain),
         compiler_s=sum(step_seconds(log).values()) or None,
+        ptx={} if finding is not None else _ptx(files),
     )
+
+
+def _ptx(files: Mapping[str, bytes]) -> dict[str, bytes]:
+    """What nvcc's --keep left beside the objects."""
+    found = {path: contents for path, contents in files.items() if path.endswith(".ptx")}
+    return {PurePosixPath(path).parent.relative_to("obj").as_posix(): found[path] for path in found}
 
 
 def control_error(layout: Layout, toolchain: Toolchain, sandbox: Sandbox) -> str | None:
@@ -109,7 +118,7 @@ def run_job(sandbox: Sandbox, job: Job, wanted: Sequence[str], folder: Path) -> 
 def _run(
     layout: Layout, toolchain: Toolchain, jobs: int, sandbox: Sandbox, limits: Limits
 ) -> tuple[ExitFacts, Mapping[str, bytes], Finding | None]:
-    """Run ninja once: exit facts, the library and ninja's log by name, and why they are missing."""
+    """Run ninja once: exit facts, what it made by path in the build tree, and why that is missing."""
     with owned_folder("build") as name:
         tree = Path(name) / TREE
         write_files(layout.tree, tree)
@@ -117,10 +126,11 @@ def _run(
         # With a single slot, nothing may run in parallel to the host half of nvcc.
         driver = (str(toolchain.python), "-I", "-S", _NVCC_STEPS) if jobs > 1 else ()
         (tree / "build.ninja").write_text(ninja_file(layout, toolchain, driver=driver))
-        wanted = [f"{TREE}/{library_path(layout)}", f"{TREE}/.ninja_log"]
+        wanted = [f"{TREE}/{library_path(layout)}", f"{TREE}/.ninja_log", f"{TREE}/obj/*.ptx"]
         job = _job(tree, layout, toolchain, jobs, limits)
         ran = run_job(sandbox, job, wanted, Path(name) / "out")
-        files = {path.name: path.read_bytes() for path in ran.files}
+        made = Path(name) / "out" / TREE
+        files = {path.relative_to(made).as_posix(): path.read_bytes() for path in ran.files}
     problem = None if ran.problem is None else Finding(cause=Cause.BUILD_LIMIT, message=ran.problem)
     return ran.facts, files, problem
 

@@ -165,6 +165,45 @@ class CheckResult(Record):
     precision: Precision | None = None
 
 
+EmulatedOutcome = Literal[
+    "correct", "wrong_result", "crashed", "race", "deadlock", "timed_out", "cannot_emulate"
+]
+
+
+class EmulatedFinding(Record):
+    """What the emulated GPU saw first. It runs inside the worker, which can forge it."""
+
+    kind: str
+    message: str
+    kernel: str | None = None
+    """Demangled where that is known; None outside a launch."""
+    block: tuple[int, int, int] | None = None
+    thread: tuple[int, int, int] | None = None
+    address: int | None = None
+    instruction: str | None = None
+    source: str | None = None
+    """file:line, where the project was compiled with -lineinfo."""
+
+
+class EmulatedCheck(Record):
+    """Correctness of a CUDA project on the emulated GPU, on shapes of the CPU target. Never a result of a GPU:
+    `correct` means right under the schedules that were tried."""
+
+    outcome: EmulatedOutcome
+    message: str
+    finding: EmulatedFinding | None = None
+    check: CheckResult | None = None
+    """The judge's comparison; None where it did not come to that."""
+    wall_s: float
+
+    @model_validator(mode="after")
+    def _correct_iff_checked(self) -> Self:
+        passed = self.check is not None and self.check.finding is None and self.finding is None
+        if (self.outcome == "correct") != passed:
+            raise ValueError("`correct` on the emulated GPU means a passed check without findings")
+        return self
+
+
 class KernelBenchScore(Record):
     """Score of a converted KernelBench problem by KernelBench's own rules: shown, never ranked."""
 
@@ -206,6 +245,8 @@ class Grade(Record):
     provenance: Provenance | None = None
     sanitizers: tuple[SanitizerRun, ...] = ()
     kernelbench: KernelBenchScore | None = None
+    emulated: EmulatedCheck | None = None
+    """Of a CUDA project that no GPU ran; None where it was not built, or not asked for."""
     sandbox: str
     sandbox_facts: dict[str, str] = Field(default_factory=dict)
     machine: str
@@ -223,6 +264,13 @@ class Grade(Record):
     def correct(self) -> bool | None:
         """None when correctness was not measured."""
         return None if self.verdict is Verdict.NOT_MEASURED else self.verdict is Verdict.CORRECT
+
+    @property
+    def correct_emulated(self) -> bool | None:
+        """Correct on the emulated GPU; None where that could not say, or was not asked."""
+        if self.emulated is None or self.emulated.outcome == "cannot_emulate":
+            return False if self.not_built else None
+        return self.emulated.outcome == "correct"
 
     @property
     def copied(self) -> bool:
@@ -244,6 +292,8 @@ class Grade(Record):
             or (self.timing is None and self.stage is not Stage.CHECK)
         ):
             raise ValueError("correct needs a passed check, and a timing unless it ended with the check")
+        if self.emulated is not None and self.verdict is not Verdict.NOT_MEASURED:
+            raise ValueError("what a GPU measured is not emulated")
         if self.verdict is Verdict.INFRA:
             raise ValueError("infra is a failed attempt, not a grade")
         return self

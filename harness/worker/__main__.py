@@ -40,6 +40,11 @@ import traceback  # noqa: E402
 from pathlib import Path  # noqa: E402
 from typing import Any  # noqa: E402
 
+EMULATED = os.environ.get("LIFTBENCH_EMULATED_GPU", "")
+"""Libraries of the emulated GPU, in load order, separated by colons."""
+for _library in filter(None, EMULATED.split(":")):
+    ctypes.CDLL(_library, mode=ctypes.RTLD_GLOBAL)
+
 import torch  # noqa: E402
 
 _MAP_FIXED, _MAP_POPULATE, _MAP_NORESERVE = 0x10, 0x8000, 0x4000
@@ -109,10 +114,14 @@ class Pool(Signature):
         self.size = plan["set_bytes"] * plan["sets"]
         self.address = _map(None, self.size, 0, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE, -1)
         self.operands = [
-            [tensor(o, self.address + index * plan["set_bytes"], at) for o in plan["operands"]]
+            [self._operand(o, self.address + index * plan["set_bytes"]) for o in plan["operands"]]
             for index in range(plan["sets"])
         ]
         super().__init__(plan)
+
+    def _operand(self, operand: dict[str, Any], base: int) -> torch.Tensor:
+        made = tensor(operand, base, at)
+        return torch.ops.liftbench_emulated.cuda(made) if EMULATED else made
 
     def measure(self, subject: Subject, message: dict[str, Any]) -> dict[str, Any]:
         subject.aside_ns, durations = 0, []
@@ -132,6 +141,7 @@ class Pool(Signature):
 
     def release(self) -> None:
         """Release the addresses: our own worker serves thousands of plans."""
+        self.operands.clear()
         _libc.munmap(self.address, self.size)
 
 
