@@ -18,6 +18,7 @@ from harness.records import (
     CheckResult,
     DeviceKernel,
     Diagnostic,
+    EmulatedCheck,
     Finding,
     Grade,
     Ratio,
@@ -97,6 +98,17 @@ def _inputs(one: WorkloadCheck) -> str:
     return ", ".join(words + ([one.layout] if one.layout != "contiguous" else []))
 
 
+def _emulated_lines(emulated: EmulatedCheck) -> list[RenderableType]:
+    """The check on the emulated GPU, labeled as such."""
+    style = "green" if emulated.outcome == "correct" else "yellow"
+    head = Text("\nemulated GPU (the kernels' PTX on this CPU; not a result of a GPU): ", style="dim")
+    head.append(emulated.outcome.replace("_", " "), style=f"bold {style}")
+    lines: list[RenderableType] = [head, untrusted(emulated.message)]
+    if emulated.check is not None and emulated.check.workloads:
+        lines.append(_check_table(emulated.check))
+    return [*lines, Text(f"{emulated.wall_s:.1f} s", style="dim")]
+
+
 def _timing_table(timing: TimingResult) -> Table:
     figures = ("median us", "IQR us", "outside us")
     table = plain_table("workload", "", *figures, "speedup, 95% CI", "of light", " ", right=figures)
@@ -172,6 +184,8 @@ def print_card(grade: Grade, console: Console, title: str, *, all_kernels: bool 
         lines += _build_lines(grade.build, all_kernels)
         lines += [untrusted(below)] if below else []
         lines += [Text(clean(_flags_line(grade)), style="yellow")] if grade.flags else []
+    if grade.emulated is not None:
+        lines += _emulated_lines(grade.emulated)
     if grade.check is not None:
         mode = {"strict": ", float32 strict", "tf32": ", TF32 allowed", None: ""}[grade.check.precision]
         lines.append(Text(f"\ncheck: errors as multiples of the tolerance{mode}", style="dim"))

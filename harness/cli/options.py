@@ -34,6 +34,12 @@ ProtocolOption = Annotated[Protocol, typer.Option(help="quick, or full for leade
 SandboxOption = Annotated[str, typer.Option(help="auto, docker, bubblewrap, landlock or local.")]
 SanitizeOption = Annotated[bool, typer.Option("--sanitize", help="CUDA only: run compute-sanitizer too.")]
 TimedOption = Annotated[bool, typer.Option("--time/--no-time", help="Whether correct projects are timed.")]
+EmulateOption = Annotated[
+    bool,
+    typer.Option(
+        "--emulate/--no-emulate", help="cuda without a GPU: check projects on the emulated GPU, untimed."
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 TasksRootOption = Annotated[Path | None, typer.Option(help="Folder of tasks (default: the shipped ones).")]
 CacheOption = Annotated[Path | None, typer.Option("--cache", help="Folder for builds (default: ~/.cache).")]
@@ -60,6 +66,7 @@ class GradingOptions:
     target: TargetOption = "cuda"
     protocol: ProtocolOption = "quick"
     sandbox: SandboxOption = "auto"
+    emulate: EmulateOption = True
     tasks_root: TasksRootOption = None
     cache: CacheOption = None
 
@@ -206,5 +213,6 @@ def make_grading_setup(
         else:
             print(f"GPU {machine.gpu}: memory is shared by {found.transport.name}", file=sys.stderr)
             settings, gpu = replace(settings, device=found.uuid), found
+    settings = replace(settings, emulate=grading.emulate and target == "cuda" and gpu is None)
     grader = Grader(settings, setup.sandbox, setup.toolchain, machine, gpu=gpu)
     return GradingSetup(setup.sandbox, setup.toolchain, setup.cache, grader, machine)

@@ -19,11 +19,13 @@ import torch
 from harness.builder.build import Built, build
 from harness.builder.diagnostics import load_failure
 from harness.builder.toolchain import Toolchain
+from harness.device.emulated.engine import Engine
 from harness.device.health import DeviceHealth, HealthGuard, HostHealth, device_errors
 from harness.device.machine import Phases, QuietLock, judge_and_worker_cpus
 from harness.device.telemetry import Conditions, Telemetry
 from harness.errors import UsageError
 from harness.files import builds, temporary_files, watching
+from harness.grading.emulation import Emulation
 from harness.grading.instrumentation import Instrumentation, Seen, flags_beside, unsanitized
 from harness.grading.load import (
     cannot_run_cuda,
@@ -143,6 +145,8 @@ class Grader:
         transport = None if gpu is None else gpu.transport
         self._workers = Workers(settings, sandbox, toolchain, worker_cpus, transport)
         self._instrumentation = Instrumentation(settings, self._workers, toolchain)
+        engine = Engine(settings.cache / "emulated", sandbox, toolchain)
+        self._emulation = Emulation(engine, self._workers, settings.protocol)
         self._board = board_of(machine.gpu, settings.device)
         usual = HostHealth(settings.cache) if gpu is None else gpu.health
         self._guard = HealthGuard(usual if health is None else health)
@@ -178,9 +182,19 @@ class Grader:
         with watching(temporary_files(), builds(self._settings.cache)), self._turn:
             ended = self._guard.watch(project.digest, partial(self._run, work, project))
         if isinstance(ended, Grade):
-            return ended
+            return self._with_emulation(ended, work)
         checked = work.check is not None and work.check.finding is None
         return self._record(work, StageEnded(Stage.TIME if checked else Stage.CHECK, ended))
+
+    def _with_emulation(self, grade: Grade, work: GradeInProgress) -> Grade:
+        """A grade that no GPU measured, with the check on the emulated GPU where that is wanted."""
+        unmeasured = grade.verdict is Verdict.NOT_MEASURED and grade.compiled
+        if not self._settings.emulate or not unmeasured or work.built is None:
+            return grade
+        work.observer("check on the emulated GPU")
+        with self._quiet.shared():
+            emulated = self._emulation.check(work.built, work.loaded)
+        return grade.model_copy(update={"emulated": emulated, "wall_s": time.monotonic() - work.started})
 
     def no_project(self, finding: Finding, loaded: LoadedTask) -> Grade:
         return self._record(GradeInProgress(loaded, None), StageEnded(Stage.PROJECT, finding))

@@ -47,6 +47,8 @@ class GradeSettings:
     """Why this machine's GPU cannot be used; None where it can, or there is none."""
     sanitize: bool = False
     timed: bool = True
+    emulate: bool = False
+    """Check CUDA projects on the emulated GPU where no GPU can run them."""
 
 
 def project_source(built: Built, task: Task) -> Source:

@@ -36,6 +36,11 @@ class Plan:
     """Maximum size of workloads for adversarial values and layouts (the smallest one, if none is)."""
 
 
+EMULATED: dict[Protocol, Plan] = {
+    "quick": Plan(hidden=2, hidden_bytes=1 << 18, seeds=1, everywhere=False, small_bytes=1 << 18),
+    "full": Plan(hidden=6, hidden_bytes=1 << 20, seeds=2, everywhere=True, small_bytes=1 << 20),
+}
+"""On the emulated GPU, which is about a million times slower than a GPU."""
 # Five seeds as KernelBench. The rest is our choice: `quick` should cost little more than the workloads alone.
 PLANS: dict[Protocol, Plan] = {
     "quick": Plan(hidden=2, hidden_bytes=2 << 20, seeds=1, everywhere=False, small_bytes=3 << 18),
@@ -47,19 +52,30 @@ _secret = random.SystemRandom()
 
 
 def problems(
-    loaded: LoadedTask, target: Target, *, timed_only: bool = False, device: torch.device | None = None
+    loaded: LoadedTask,
+    target: Target,
+    *,
+    timed_only: bool = False,
+    device: torch.device | None = None,
+    sizes: Target | None = None,
 ) -> list[Problem]:
-    """All workloads of a task with all dtypes of the target; `device` is where the judge makes inputs."""
-    workloads = [w for w in loaded.task.workloads_for(target) if w.timed or not timed_only]
+    """All workloads of a task with all dtypes of the target; `device` is where the judge makes inputs,
+    `sizes` the target whose shapes are used (default: the same)."""
+    workloads = [w for w in loaded.task.workloads_for(sizes or target) if w.timed or not timed_only]
     dtypes = loaded.task.dtypes[target]
     return [Problem(loaded, workload, dtype, device=device) for workload in workloads for dtype in dtypes]
 
 
 def cases(
-    loaded: LoadedTask, target: Target, protocol: Protocol = "quick", *, device: torch.device | None = None
+    loaded: LoadedTask,
+    target: Target,
+    protocol: Protocol = "quick",
+    *,
+    device: torch.device | None = None,
+    emulated: bool = False,
 ) -> list[Case]:
-    plan, task = PLANS[protocol], loaded.task
-    every = problems(loaded, target, device=device)
+    plan, task = (EMULATED if emulated else PLANS)[protocol], loaded.task
+    every = problems(loaded, target, device=device, sizes="cpu" if emulated else target)
     chosen = [Case(problem, seeds=plan.seeds) for problem in every]
     for workload in hidden_workloads(loaded, target, plan.hidden, plan.hidden_bytes):
         dtypes = task.dtypes[target] if plan.everywhere else (_secret.choice(task.dtypes[target]),)
@@ -130,9 +146,15 @@ def _awkward(extent: Range, otherwise: int) -> int:
 
 
 def check(
-    client: WorkerClient, loaded: LoadedTask, target: Target, protocol: Protocol = "quick"
+    client: WorkerClient,
+    loaded: LoadedTask,
+    target: Target,
+    protocol: Protocol = "quick",
+    *,
+    emulated: bool = False,
 ) -> CheckResult:
-    todo = cases(loaded, target, protocol, device=client.transport.device)
+    """`emulated`: the shapes of the CPU target, and fewer cases."""
+    todo = cases(loaded, target, protocol, device=client.transport.device, emulated=emulated)
     order = [case.label for case in todo]
     _secret.shuffle(todo)
     done: dict[str, WorkloadCheck] = {}

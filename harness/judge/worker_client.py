@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
 
@@ -66,11 +66,13 @@ class Source:
 
 @dataclass(frozen=True)
 class Wrapper:
-    """A program that a worker runs under, with arguments to prepend; such a worker is never pre-started."""
+    """What a worker runs under: arguments to prepend, files, environment. Such a worker is never pre-started."""
 
     argv: tuple[str, ...]
     readable: tuple[Path, ...]
     environment: dict[str, str]
+    inputs: dict[str, Path] = field(default_factory=dict)
+    """Name in the scratch directory -> folder that is copied."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,7 @@ def worker_job(source: Source, place: WorkerPlace, wall_s: float) -> Job:
         role="run_jit" if source.jit else "run",
         argv=[*under.argv, str(place.python), "-I", "-S", *program],
         limits=Limits(wall_s=wall_s, memory_bytes=place.memory_bytes, scratch_bytes=scratch_bytes),
-        inputs=inputs,
+        inputs=inputs | under.inputs,
         readable=(*readable, *under.readable),
         environment={**_THREADS, **(_JIT_CACHES if source.jit else {}), **under.environment},
         cpus=place.cpus,

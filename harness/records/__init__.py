@@ -24,7 +24,16 @@ from harness.records.build import (
     Diagnostic,
     DiagnosticKind,
 )
-from harness.records.grade import CheckResult, Evidence, Grade, KernelBenchScore, SanitizerRun, WorkloadCheck
+from harness.records.grade import (
+    CheckResult,
+    EmulatedCheck,
+    EmulatedFinding,
+    Evidence,
+    Grade,
+    KernelBenchScore,
+    SanitizerRun,
+    WorkloadCheck,
+)
 from harness.records.project import COPIED, Finding, Origin, Project, ProjectFile, Provenance
 from harness.records.request import (
     Arm,

@@ -1,0 +1,33 @@
+"""Runs INSIDE the sandbox, with the standard library and this package alone: compiles the emulated GPU, or the kernels
+of a project for it.
+
+    python -I -S inside.py runtime OUT JOBS COMPILER CUDA_INCLUDE CUDART TORCH_ROOT
+    python -I -S inside.py kernels OUT JOBS COMPILER PTX
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
+
+from harness.device.emulated.kernels import build_kernels  # noqa: E402
+from harness.device.emulated.runtime import build_runtime  # noqa: E402
+
+
+def main() -> None:
+    """Fills the folder OUT. The exit code is 1, and stderr says why, where the compiler fails."""
+    what, out, jobs, compiler, *words = sys.argv[1:]
+    folder = Path(out)
+    folder.mkdir(parents=True, exist_ok=True)
+    if what == "runtime":
+        include, cudart, torch_root = map(Path, words)
+        build_runtime(folder, include, cudart, torch_root, compiler, int(jobs))
+    else:
+        modules = [path.read_text() for path in sorted(Path(words[0]).rglob("*.ptx"))]
+        build_kernels(modules, folder, compiler, int(jobs))
+
+
+if __name__ == "__main__":
+    main()
