@@ -22,7 +22,7 @@ _FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]*)"', re.MULTILINE)
 _ITEM = re.compile(r'(?:[^;{}"]|"(?:[^"\\]|\\.)*")*')
 _BODY = re.compile(
     rf"""\s*(?:
-      (?P<loc>\.loc\s+(?P<file>\d+)\s+(?P<row>\d+)[^\n]*)
+      (?P<loc>\.loc\s+(?P<file>\d+)\s+(?P<row>\d+)(?:[^\n]*inlined_at\s+(?P<into>\d+)\s+(?P<at>\d+))?[^\n]*)
     | (?P<open>\{{) | (?P<close>\}}) | (?P<empty>;)
     | (?P<label>{_NAME})\s*:(?!:)
     | (?P<statement>(?:"(?:[^"\\]|\\.)*"|\{{[^{{}};]*\}}|[^;{{}}"])+);
@@ -36,7 +36,7 @@ _VARIABLE = re.compile(
     re.DOTALL,
 )
 _PARAMETER = re.compile(
-    rf"\.(?:param|reg)\s*(?:\.align\s+(?P<align>\d+)\s*)?\.(?P<type>[a-z]+\d*)"
+    rf"\.param\s*(?:\.align\s+(?P<align>\d+)\s*)?\.(?P<type>[a-z]+\d*)"
     rf"(?:\s*\.ptr[^%$\w]*(?:\.?(?:global|const|shared|local|align\s+\d+)\s*)*)?\s+(?P<name>{_NAME})"
     r"\s*(?:\[(?P<count>\d*)\])?$"
 )
@@ -185,6 +185,8 @@ class Module:
             at, kind = found.end(), found.lastgroup
             if found["loc"]:
                 place = (int(found["file"]), int(found["row"]))
+                if found["into"] and "/include/" in self.files.get(place[0], ""):
+                    place = (int(found["into"]), int(found["at"]))  # the line that uses a header of the toolkit
                 continue
             if kind == "empty" or kind is None:
                 continue
@@ -253,7 +255,7 @@ def _parameters(text: str) -> list[Variable]:
 def _blank(text: str) -> str:
     """Text without comments and without directives about debugging, with the same lines."""
     text = _COMMENT.sub(lambda found: "\n" * found[0].count("\n"), text)
-    return re.sub(r"^\s*\.(?:version|target|address_size|file|pragma|branchtargets)\b[^\n]*$", "", text, flags=re.M)
+    return re.sub(r"^\s*\.(?:version|target|address_size|file|pragma)\b[^\n]*$", "", text, flags=re.M)
 
 
 def _closing(text: str, at: int) -> int:
