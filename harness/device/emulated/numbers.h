@@ -11,7 +11,7 @@
 #include <limits>
 #include <type_traits>
 #if defined(__SSE__)
-#include <immintrin.h>
+#include <xmmintrin.h>
 #endif
 
 namespace emulated {
@@ -91,6 +91,11 @@ inline float rounded_to_odd(double value) {
   return std::bit_cast<float>(away ? bits - 1 : bits + 1);
 }
 
+#if defined(__F16C__)
+typedef short Shorts __attribute__((vector_size(16)));
+typedef float Floats __attribute__((vector_size(16)));
+#endif
+
 struct f16 {
   u16 bits;
   f16() = default;
@@ -98,7 +103,7 @@ struct f16 {
   explicit f16(double value) : bits(nearest(rounded_to_odd(value))) {}
   operator float() const {
 #if defined(__F16C__)
-    return _cvtsh_ss(bits);
+    return __builtin_ia32_vcvtph2ps(Shorts{static_cast<short>(bits)})[0];
 #else
     return decode(F16, bits);
 #endif
@@ -106,7 +111,7 @@ struct f16 {
   static u16 nearest(float value) {
     if (std::isnan(value)) return F16.nan;
 #if defined(__F16C__)
-    return _cvtss_sh(value, _MM_FROUND_TO_NEAREST_INT);
+    return static_cast<u16>(__builtin_ia32_vcvtps2ph(Floats{value}, 0)[0]);
 #else
     return encode(F16, value);
 #endif

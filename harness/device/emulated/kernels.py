@@ -1,0 +1,100 @@
+"""Kernels of a PTX module as shared libraries: translated, compiled by g++, cached by content."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from harness.device.emulated.codegen import translate
+from harness.device.emulated.ptx import CannotEmulate, Module
+from harness.errors import InfraError
+
+HERE = Path(__file__).parent
+FLAGS = (
+    "-std=c++20", "-O1", "-w", "-shared", "-fPIC", "-march=native", "-fwrapv", "-fno-strict-aliasing",
+    "-ffp-contract=off", "-fno-stack-protector",
+)  # fmt: skip
+"""Signed overflow wraps, products and sums are rounded apart, as PTX says."""
+_HEADERS = ("machine.h", "numbers.h", "arithmetic.h", "matrices.h", "semantics.h")
+INDEX = "kernels.txt"
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One kernel: the path of its library, or why there is none."""
+
+    name: str
+    library: Path | None
+    cannot_emulate: str | None = None
+
+
+def module_key(ptx: str) -> str:
+    """16 hexadecimal digits that name a module: FNV-1a of 64 bits over its text, trailing zeros left out."""
+    value = 0xCBF29CE484222325
+    for byte in ptx.rstrip("\0").encode():
+        value = (value ^ byte) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF
+    return f"{value:016x}"
+
+
+def build_kernels(ptx: str, folder: Path, compiler: str = "g++") -> list[Kernel]:
+    """Libraries of all kernels of a module under `folder`, and lines about them in its index.
+
+    A line of the index has three fields apart by tabs: the module's key, the kernel's name, and the file name of its
+    library, or `!` and the reason why it cannot be emulated. Raises InfraError if g++ does not compile what the
+    translator wrote.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        module = Module(ptx)
+    except CannotEmulate as error:
+        return _noted(folder, ptx, [Kernel("*", None, str(error))])
+    return _noted(folder, ptx, [_build(module, name, folder, compiler) for name in module.entries])
+
+
+def _build(module: Module, name: str, folder: Path, compiler: str) -> Kernel:
+    try:
+        source = translate(module, name)
+    except CannotEmulate as error:
+        return Kernel(name, None, str(error))
+    digest = hashlib.sha256("\0".join([source, _surroundings(compiler)]).encode()).hexdigest()[:24]
+    library = folder / f"{digest}.so"
+    if not library.exists():
+        compile_kernel(source, library, compiler)
+    return Kernel(name, library)
+
+
+def compile_kernel(source: str, library: Path, compiler: str = "g++") -> None:
+    """Compiles one translated kernel. Raises InfraError with the compiler's first message."""
+    text, made = library.with_suffix(".cpp"), library.with_suffix(f".{os.getpid()}")
+    text.write_text(source)
+    command = [compiler, *FLAGS, f"-I{HERE}", str(text), "-o", str(made)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise InfraError(f"{compiler} does not compile {text}: {done.stderr[:2000]}")
+    made.rename(library)
+
+
+@cache
+def _surroundings(compiler: str) -> str:
+    """What a library depends on besides its source: headers, flags, the compiler and, by -march=native, the CPU."""
+    version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True).stdout
+    target = subprocess.run(
+        [compiler, "-march=native", "-Q", "--help=target"], capture_output=True, text=True, check=False
+    ).stdout
+    headers = "".join((HERE / name).read_text() for name in _HEADERS)
+    return "\0".join([headers, *FLAGS, version, target])
+
+
+def _noted(folder: Path, ptx: str, kernels: Iterable[Kernel]) -> list[Kernel]:
+    out = list(kernels)
+    key = module_key(ptx)
+    with (folder / INDEX).open("a") as index:
+        for one in out:
+            what = one.library.name if one.library is not None else f"!{one.cannot_emulate}"
+            index.write(f"{key}\t{one.name}\t{' '.join(what.split())}\n")
+    return out
