@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import groupby
 
 from harness.device.emulated.instructions import TABLE
 from harness.device.emulated.instructions.rows import elements
@@ -146,7 +148,7 @@ class _FunctionWriter:
         if register is None:
             raise ValueError(f"destination {operand}")
         name, own = register
-        if type == "pred" or (type[0] in "bu" and SIZES.get(type) == SIZES[own]):
+        if type == own == "pred" or (_is_bits(type) and SIZES[type] == SIZES[own]):
             return f"{name} = {value};"
         return f"put<{type}>({name}, {value});"
 
@@ -236,7 +238,8 @@ class _FunctionWriter:
                     raise
                 raise CannotEmulate(statement.text, self.function.name, statement.line) from error
         registers = [
-            f"{_storage(self.declared[name])} {name} = {_poison(self.declared[name])};" for name in sorted(self.used)
+            f"{_storage(type)} {', '.join(f'{name} = {_poison(type)}' for name in names)};"
+            for type, names in groupby(sorted(self.used, key=self.declared.__getitem__), self.declared.__getitem__)
         ]
         self.kernel.local_bytes += 2048 + 16 * len(self.used)
         return "\n".join([*self.buffers, "[[maybe_unused]] bool carry = false;", *registers, *lines])
@@ -348,14 +351,17 @@ def _poison(type: str) -> str:
     return {"pred": "false", "b8": "0xbd", "b16": "0x7fbd"}.get(_same(type), f"poison_{_storage(type)}")
 
 
+def _is_bits(type: str) -> bool:
+    return type[0] in "bu" and type[1:].isdigit()
+
+
 def _same(type: str) -> str:
     return type if type == "pred" else f"b{8 * SIZES[type]}"
 
 
 def _typed(type: str, name: str, own: str) -> str:
-    if type == own or (type[0] in "bu" and type[1:].isdigit() and SIZES[type] == SIZES[own]):
-        if type[0] in "bu" or type == "pred":
-            return name
+    if type == own == "pred" or (_is_bits(type) and SIZES[type] == SIZES[own]):
+        return name
     return f"as<{type}>({name})"
 
 
