@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import subprocess
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from pathlib import Path
 from harness.device.emulated.codegen import translate
 from harness.device.emulated.ptx import CannotEmulate, Module
 from harness.errors import InfraError
+from harness.files import write_atomically
 
 HERE = Path(__file__).parent
 FLAGS = (
@@ -21,7 +23,7 @@ FLAGS = (
 )  # fmt: skip
 """Signed overflow wraps, products and sums are rounded apart, as PTX says."""
 _HEADERS = ("machine.h", "numbers.h", "arithmetic.h", "matrices.h", "semantics.h")
-INDEX = "kernels.txt"
+INDEX = "index.txt"
 
 
 @dataclass(frozen=True)
@@ -41,19 +43,35 @@ def module_key(ptx: str) -> str:
     return f"{value:016x}"
 
 
-def build_kernels(ptx: str, folder: Path, compiler: str = "g++") -> list[Kernel]:
-    """Libraries of all kernels of a module under `folder`, and lines about them in its index.
+def build_kernels(modules: Iterable[str], folder: Path, compiler: str = "g++") -> list[Kernel]:
+    """Libraries of all kernels of some PTX modules under `folder`, and the index by which the runtime finds them.
 
-    A line of the index has three fields apart by tabs: the module's key, the kernel's name, and the file name of its
-    library, or `!` and the reason why it cannot be emulated. Raises InfraError if g++ does not compile what the
-    translator wrote.
+    The index has lines `module KEY`, and under each `kernel NAME FILE` or `refused NAME REASON`. Raises InfraError if
+    g++ does not compile what the translator wrote.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    out: list[Kernel] = []
+    lines: list[str] = []
+    for ptx in modules:
+        kernels = _build_module(ptx, folder, compiler)
+        lines += [f"module {module_key(ptx)}", *map(_record, kernels)]
+        out += kernels
+    write_atomically(folder / INDEX, "\n".join([*lines, ""]))
+    return out
+
+
+def _record(kernel: Kernel) -> str:
+    if kernel.library is not None:
+        return f"kernel {kernel.name} {kernel.library.name}"
+    return f"refused {kernel.name} {' '.join((kernel.cannot_emulate or '').split())}"
+
+
+def _build_module(ptx: str, folder: Path, compiler: str) -> list[Kernel]:
     try:
         module = Module(ptx)
     except CannotEmulate as error:
-        return _noted(folder, ptx, [Kernel("*", None, str(error))])
-    return _noted(folder, ptx, [_build(module, name, folder, compiler) for name in module.entries])
+        return [Kernel(name, None, str(error)) for name in re.findall(r"\.entry\s+([\w$]+)", ptx)]
+    return [_build(module, name, folder, compiler) for name in module.entries]
 
 
 def _build(module: Module, name: str, folder: Path, compiler: str) -> Kernel:
@@ -88,13 +106,3 @@ def _surroundings(compiler: str) -> str:
     ).stdout
     headers = "".join((HERE / name).read_text() for name in _HEADERS)
     return "\0".join([headers, *FLAGS, version, target])
-
-
-def _noted(folder: Path, ptx: str, kernels: Iterable[Kernel]) -> list[Kernel]:
-    out = list(kernels)
-    key = module_key(ptx)
-    with (folder / INDEX).open("a") as index:
-        for one in out:
-            what = one.library.name if one.library is not None else f"!{one.cannot_emulate}"
-            index.write(f"{key}\t{one.name}\t{' '.join(what.split())}\n")
-    return out
