@@ -178,13 +178,14 @@ inline void step(Thread& t, Site site) {
 void yield_hint(Thread&);  // nanosleep, or a loop that is known to wait
 uint64_t clock64(Thread&);  // grows with every call
 
-// ---- barriers of a block, section 9.7.13.1. `count` 0 means all threads of the block.
-void bar_sync(Thread&, uint32_t id, uint32_t count, Site);
+// ---- barriers of a block, section 9.7.13.1. `count` 0 means all threads of the block. `aligned` (bar, barrier.aligned): a
+// warp whose lanes meet at different instructions is a fault.
+void bar_sync(Thread&, uint32_t id, uint32_t count, Site, bool aligned = true);
 void bar_arrive(Thread&, uint32_t id, uint32_t count, Site);
 struct Votes {
   uint32_t yes, all;  // threads whose predicate was true; threads that arrived
 };
-Votes bar_red(Thread&, uint32_t id, uint32_t count, bool predicate, Site);
+Votes bar_red(Thread&, uint32_t id, uint32_t count, bool predicate, Site, bool aligned = true);
 
 // ---- warps, sections 9.7.13.2 and 9.7.9.6. Waits for all live lanes of `mask`, which must name the caller.
 struct Exchange {
