@@ -13,7 +13,16 @@ from itertools import groupby
 
 from harness.device.emulated.instructions import TABLE
 from harness.device.emulated.instructions.rows import elements
-from harness.device.emulated.ptx import SIZES, CannotEmulate, Function, Module, Statement, Variable, split, variables
+from harness.device.emulated.ptx import (
+    SIZES,
+    CannotEmulate,
+    Function,
+    Module,
+    Statement,
+    Variable,
+    split,
+    variables,
+)
 
 _REGISTERS = re.compile(r"\.reg\s+\.(\w+)\s+(.*)$")
 _RANGE = re.compile(r"([\w$%]+)<(\d+)>$")
@@ -111,7 +120,9 @@ class _FunctionWriter:
         variable = self.kernel.module.variables.get(name)
         if variable is not None and variable.space == "shared":
             self.kernel.shared[name] = variable
-            return ("dynamic_shared(t)" if variable.external else f"(t.block->shared_begin + s_{_plain(name)})"), "shared"
+            return (
+                "dynamic_shared(t)" if variable.external else f"(t.block->shared_begin + s_{_plain(name)})"
+            ), "shared"
         if variable is not None:
             names = [one.name for one in self.kernel.globals]
             return f"t.grid->variables[{names.index(name)}]", variable.space
@@ -199,7 +210,11 @@ class _FunctionWriter:
         return self.targets[name]
 
     def call(self, operands: list[str]) -> str:
-        results = elements(operands.pop(0).replace("(", "{").replace(")", "}")) if operands[0].startswith("(") else []
+        results = (
+            elements(operands.pop(0).replace("(", "{").replace(")", "}"))
+            if operands[0].startswith("(")
+            else []
+        )
         name = operands.pop(0)
         given = elements(operands[0].replace("(", "{").replace(")", "}")) if operands else []
         buffers = []
@@ -239,7 +254,9 @@ class _FunctionWriter:
                 raise CannotEmulate(statement.text, self.function.name, statement.line) from error
         registers = [
             f"{_storage(type)} {', '.join(f'{name} = {_poison(type)}' for name in names)};"
-            for type, names in groupby(sorted(self.used, key=self.declared.__getitem__), self.declared.__getitem__)
+            for type, names in groupby(
+                sorted(self.used, key=self.declared.__getitem__), self.declared.__getitem__
+            )
         ]
         self.kernel.local_bytes += 2048 + 16 * len(self.used)
         return "\n".join([*self.buffers, "[[maybe_unused]] bool carry = false;", *registers, *lines])
@@ -305,7 +322,9 @@ class _FunctionWriter:
         else:
             raise CannotEmulate(statement.text, self.function.name, statement.line)
         if mnemonic.startswith("wgmma.wait_group"):
-            names = [found[0] for found in map(self._register, sorted(self.accumulators)) if found is not None]
+            names = [
+                found[0] for found in map(self._register, sorted(self.accumulators)) if found is not None
+            ]
             text += " ".join(["", *(f"{name} = wgmma_settle(t, {name});" for name in names)])
         if statement.guard is None:
             return text
@@ -463,7 +482,10 @@ def _information(kernel: _Kernel, entry: Function, offsets: list[int]) -> list[s
         "VariableInfo": values,
         "RelocationInfo": relocations,
     }
-    lines = [f"static const {kind} {kind}_table[] = {{{', '.join(rows) or '{}'}}};" for kind, rows in tables.items()]
+    lines = [
+        f"static const {kind} {kind}_table[] = {{{', '.join(rows) or '{}'}}};"
+        for kind, rows in tables.items()
+    ]
     fields = [
         "ABI", _quoted(entry.name), "run", "ParameterInfo_table", str(len(parameters)), str(max(ends, default=0)),
         str(shared_bytes), str(align), str(threads[0] * threads[1] * threads[2]),

@@ -186,7 +186,10 @@ class Module:
             if found["loc"]:
                 place = (int(found["file"]), int(found["row"]))
                 if found["into"] and "/include/" in self.files.get(place[0], ""):
-                    place = (int(found["into"]), int(found["at"]))  # the line that uses a header of the toolkit
+                    place = (
+                        int(found["into"]),
+                        int(found["at"]),
+                    )  # the line that uses a header of the toolkit
                 continue
             if kind == "empty" or kind is None:
                 continue
@@ -220,7 +223,15 @@ def variables(text: str) -> list[Variable]:
         align = int(aligned[1]) if aligned else unit
         external = ".extern" in found["attributes"]
         out.append(
-            Variable(name[0], found["space"], found["type"], unit * count, align, initial and initial.strip(), external)
+            Variable(
+                name[0],
+                found["space"],
+                found["type"],
+                unit * count,
+                align,
+                initial and initial.strip(),
+                external,
+            )
         )
     return out
 

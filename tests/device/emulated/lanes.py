@@ -86,7 +86,9 @@ def module_of(cases: list[Case]) -> str:
         for slot, (name, type) in enumerate(zip("abcf", one.inputs, strict=False)):
             place = f"[%in+{8 * (SLOTS * number + slot)}]"
             if type == "pred":
-                lines.append(f".reg .pred {name}; ld.global.u8 %narrow, {place}; setp.ne.u16 {name}, %narrow, 0;")
+                lines.append(
+                    f".reg .pred {name}; ld.global.u8 %narrow, {place}; setp.ne.u16 {name}, %narrow, 0;"
+                )
             else:
                 register = "b16" if SIZES[type] == 1 else _memory_type(type)
                 lines.append(f".reg .{register} {name}; ld.global.{_memory_type(type)} {name}, {place};")

@@ -48,7 +48,9 @@ def _draw(type: str, rng: random.Random) -> int:
         form = FORMATS[type]
         kind = rng.randrange(8)
         if kind == 0:
-            size = rng.choice([0, 1, form.infinity, form.highest, 1 << form.digits, (1 << form.digits) - 1, form.sign - 1])
+            size = rng.choice(
+                [0, 1, form.infinity, form.highest, 1 << form.digits, (1 << form.digits) - 1, form.sign - 1]
+            )
         elif kind < 5:  # near one: sums and products round
             size = ((form.bias + rng.randint(-4, 4)) << form.digits) + rng.getrandbits(form.digits)
         else:
@@ -70,7 +72,9 @@ def _run(lanes: Lanes, name: str, checks: list[Check]) -> None:
     for number, (one, expected) in enumerate(checks):
         for row in range(ROWS):
             given = [int(word) for word in inputs[row, number, : len(one.inputs)]]
-            typed = [_signed(v, _width(t)) if t[0] == "s" else v for v, t in zip(given, one.inputs, strict=True)]
+            typed = [
+                _signed(v, _width(t)) if t[0] == "s" else v for v, t in zip(given, one.inputs, strict=True)
+            ]
             want = expected(*typed)
             wanted = list(want) if isinstance(want, tuple) else [want]
             for slot, (value, type) in enumerate(zip(wanted, [one.result, one.second], strict=False)):
@@ -136,7 +140,12 @@ def test_operations_of_small_formats_are_rounded_once(lanes: Lanes) -> None:
                 mask = (1 << width) - 1
                 return [one(*(code & mask for code in codes)), one(*(code >> width for code in codes))]
 
-            checks.append((case(f"{name}.{form}x2 {operands}", f"{form}x2", *[f"{form}x2"] * count), lambda *c, f=both: (f(*c),)))
+            checks.append(
+                (
+                    case(f"{name}.{form}x2 {operands}", f"{form}x2", *[f"{form}x2"] * count),
+                    lambda *c, f=both: (f(*c),),
+                )
+            )
     _run(lanes, "small", checks)
 
 
@@ -212,7 +221,11 @@ def _field(a: int, position: int, length: int, bits: int, signed: bool) -> int:
 
 def test_integer_instructions(lanes: Lanes) -> None:
     """Arithmetic, comparison, bit fields and carries of every integer type."""
-    _run(lanes, "integer", [one for type in ("u16", "s16", "u32", "s32", "u64", "s64") for one in _integers(type)])
+    _run(
+        lanes,
+        "integer",
+        [one for type in ("u16", "s16", "u32", "s32", "u64", "s64") for one in _integers(type)],
+    )
 
 
 def _permuted(a: int, b: int, selector: int) -> int:
@@ -347,7 +360,9 @@ def _comparisons(form: str) -> list[Check]:
     for unordered in (False, True):
         for name, relation in _RELATIONS.items():
 
-            def compare(a: int, b: int, r: Callable[[Any, Any], bool] = relation, u: bool = unordered) -> tuple[bool, bool]:
+            def compare(
+                a: int, b: int, r: Callable[[Any, Any], bool] = relation, u: bool = unordered
+            ) -> tuple[bool, bool]:
                 x, y = f.value(a), f.value(b)
                 value = u if x != x or y != y else r(x, y)
                 return value, not value
@@ -369,8 +384,14 @@ def test_comparisons_and_extremes_of_floating_point_numbers(lanes: Lanes) -> Non
         checks += [
             (case(f"min.{form} d, a, b", form, form, form), _extreme(form, False, False)),
             (case(f"max.{form} d, a, b", form, form, form), _extreme(form, True, False)),
-            (case(f"abs.{form} d, a", form, form), lambda a, f=f: a & (f.sign - 1) if f.value(a) == f.value(a) else -1),
-            (case(f"neg.{form} d, a", form, form), lambda a, f=f: a ^ f.sign if f.value(a) == f.value(a) else -1),
+            (
+                case(f"abs.{form} d, a", form, form),
+                lambda a, f=f: a & (f.sign - 1) if f.value(a) == f.value(a) else -1,
+            ),
+            (
+                case(f"neg.{form} d, a", form, form),
+                lambda a, f=f: a ^ f.sign if f.value(a) == f.value(a) else -1,
+            ),
         ]
         if form != "f64":
             checks.append((case(f"max.NaN.{form} d, a, b", form, form, form), _extreme(form, True, True)))
@@ -434,16 +455,25 @@ def test_conversions(lanes: Lanes) -> None:
                 continue
             modes = ("rn", "rz") if target == "bf16" else ("rn", "rz", "rm", "rp")
             for mode in modes:
-                checks.append((case(f"cvt.{mode}.{target}.{source} d, a", target, source), _converted(source, target, mode)))
+                checks.append(
+                    (
+                        case(f"cvt.{mode}.{target}.{source} d, a", target, source),
+                        _converted(source, target, mode),
+                    )
+                )
     for source, target in (("f16", "f32"), ("bf16", "f32"), ("f32", "f64"), ("f16", "f64")):
         checks.append((case(f"cvt.{target}.{source} d, a", target, source), _converted(source, target, "rn")))
     for type in ("s32", "u32", "s64", "u64", "s16", "u16"):
         for target in ("f32", "f64", "f16"):
             for mode in ("rn", "rz", "rm", "rp"):
-                checks.append((case(f"cvt.{mode}.{target}.{type} d, a", target, type), _converted(type, target, mode)))
+                checks.append(
+                    (case(f"cvt.{mode}.{target}.{type} d, a", target, type), _converted(type, target, mode))
+                )
         for source in ("f32", "f64", "f16"):
             for mode in ("rni", "rzi", "rmi", "rpi"):
-                checks.append((case(f"cvt.{mode}.{type}.{source} d, a", type, source), _to_integer(source, type, mode)))
+                checks.append(
+                    (case(f"cvt.{mode}.{type}.{source} d, a", type, source), _to_integer(source, type, mode))
+                )
     _run(lanes, "conversion", checks)
 
 

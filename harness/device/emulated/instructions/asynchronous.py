@@ -36,9 +36,23 @@ MBARRIER = [
     Row("9.7.13.15.9", "mbarrier.init.S?.b64", "", _mbarrier("mbarrier_init", "", "u32"), **_B),
     Row("9.7.13.15.10", "mbarrier.inval.S?.b64", "", _mbarrier("mbarrier_invalidate", "", ""), **_B),
     Row("9.7.13.15.11", "mbarrier.expect_tx.O?.G?.S?.b64", "", _mbarrier("mbarrier_expect", "", "u32"), **_B),
-    Row("9.7.13.15.12", "mbarrier.complete_tx.O?.G?.S?.b64", "", _mbarrier("mbarrier_complete", "", "u32"), **_B),
-    Row("9.7.13.15.13", "mbarrier.arrive.O?.G?.S?.b64", "", _mbarrier("mbarrier_arrive", "b64", "u32=1"), **_B),
-    Row("9.7.13.15.13", "mbarrier.arrive.noComplete.O?.G?.S?.b64", "", _mbarrier("mbarrier_arrive", "b64", "u32"), **_B),
+    Row(
+        "9.7.13.15.12",
+        "mbarrier.complete_tx.O?.G?.S?.b64",
+        "",
+        _mbarrier("mbarrier_complete", "", "u32"),
+        **_B,
+    ),
+    Row(
+        "9.7.13.15.13", "mbarrier.arrive.O?.G?.S?.b64", "", _mbarrier("mbarrier_arrive", "b64", "u32=1"), **_B
+    ),
+    Row(
+        "9.7.13.15.13",
+        "mbarrier.arrive.noComplete.O?.G?.S?.b64",
+        "",
+        _mbarrier("mbarrier_arrive", "b64", "u32"),
+        **_B,
+    ),
     Row(
         "9.7.13.15.13",
         "mbarrier.arrive.expect_tx.O?.G?.S?.b64",
@@ -46,7 +60,13 @@ MBARRIER = [
         _mbarrier("arrive_expecting", "b64", "u32"),
         **_B,
     ),
-    Row("9.7.13.15.14", "mbarrier.arrive_drop.O?.G?.S?.b64", "", _mbarrier("arrive_dropping", "b64", "u32=1"), **_B),
+    Row(
+        "9.7.13.15.14",
+        "mbarrier.arrive_drop.O?.G?.S?.b64",
+        "",
+        _mbarrier("arrive_dropping", "b64", "u32=1"),
+        **_B,
+    ),
     Row(
         "9.7.13.15.15",
         "cp.async.mbarrier.arrive.noinc?.S?.b64",
@@ -54,10 +74,26 @@ MBARRIER = [
         _mbarrier("arrive_after_copies<{noinc}>", "", ""),
         **_B,
     ),
-    Row("9.7.13.15.16", "mbarrier.test_wait.O?.G?.S?.b64", "", _mbarrier("mbarrier_test", "pred", "u64"), **_B),
-    Row("9.7.13.15.16", "mbarrier.test_wait.parity.O?.G?.S?.b64", "", _mbarrier("mbarrier_test_parity", "pred", "u32"), **_B),
-    Row("9.7.13.15.16", "mbarrier.try_wait.O?.G?.S?.b64", "", _mbarrier("try_wait", "pred", "u64 u32=0"), **_B),
-    Row("9.7.13.15.16", "mbarrier.try_wait.parity.O?.G?.S?.b64", "", _mbarrier("try_wait_parity", "pred", "u32 u32=0"), **_B),
+    Row(
+        "9.7.13.15.16", "mbarrier.test_wait.O?.G?.S?.b64", "", _mbarrier("mbarrier_test", "pred", "u64"), **_B
+    ),
+    Row(
+        "9.7.13.15.16",
+        "mbarrier.test_wait.parity.O?.G?.S?.b64",
+        "",
+        _mbarrier("mbarrier_test_parity", "pred", "u32"),
+        **_B,
+    ),
+    Row(
+        "9.7.13.15.16", "mbarrier.try_wait.O?.G?.S?.b64", "", _mbarrier("try_wait", "pred", "u64 u32=0"), **_B
+    ),
+    Row(
+        "9.7.13.15.16",
+        "mbarrier.try_wait.parity.O?.G?.S?.b64",
+        "",
+        _mbarrier("try_wait_parity", "pred", "u32 u32=0"),
+        **_B,
+    ),
     Row("9.7.13.15.17", "mbarrier.pending_count.b64", "d:u32 a:b64", "mbarrier_pending({a})"),
 ]
 
@@ -70,7 +106,9 @@ def _copy(emitter: Emitter, slots: Slots, operands: list[str]) -> str:
     used = length
     if rest:
         ignore = emitter.is_predicate(rest[0])
-        used = f"({emitter.read('pred', rest[0])} ? 0u : {length})" if ignore else emitter.read("u32", rest[0])
+        used = (
+            f"({emitter.read('pred', rest[0])} ? 0u : {length})" if ignore else emitter.read("u32", rest[0])
+        )
     addresses = f"{emitter.address(to, 'shared')}, {emitter.address(source, 'global')}"
     return f"cp_async(t, {addresses}, {length}, {used}, {emitter.site()});"
 
@@ -139,7 +177,12 @@ def _tensor(emitter: Emitter, slots: Slots, operands: list[str]) -> str | None:
     return f"tensor_copy(t, TensorCopy{{{', '.join(fields)}}}, {emitter.site()});"
 
 
-_BULK = {"H": "L2::cache_hint", "M": "multicast::cluster", "X": "mbarrier::complete_tx::bytes", "N": "1d 2d 3d 4d 5d"}
+_BULK = {
+    "H": "L2::cache_hint",
+    "M": "multicast::cluster",
+    "X": "mbarrier::complete_tx::bytes",
+    "N": "1d 2d 3d 4d 5d",
+}
 _TILE = {"L": "tile im2col im2col_no_offs im2col::w im2col::w::128 tile::gather4 tile::scatter4"}
 _LOAD, _STORE = {"D": "shared::cluster shared::cta", "S": "global"}, {"D": "global", "S": "shared::cta"}
 _NEAR = {"D": "shared::cluster", "S": "shared::cta"}
@@ -150,12 +193,38 @@ BULK = [
     Row("9.7.9.25.4.1", "cp.async.bulk.D.S.X", "", _bulk, **_BULK, **_NEAR),
     Row("9.7.9.25.4.1", "cp.async.bulk.D.S.bulk_group.H?", "", _bulk, **_BULK, **_STORE),
     Row("9.7.9.25.4.2", "cp.reduce.async.bulk.D.S.X.A.T", "", _bulk, **_BULK, **_NEAR, **_REDUCED),
-    Row("9.7.9.25.4.2", "cp.reduce.async.bulk.D.S.bulk_group.H?.A.noftz?.T", "", _bulk, **_BULK, **_STORE, **_REDUCED),
+    Row(
+        "9.7.9.25.4.2",
+        "cp.reduce.async.bulk.D.S.bulk_group.H?.A.noftz?.T",
+        "",
+        _bulk,
+        **_BULK,
+        **_STORE,
+        **_REDUCED,
+    ),
     Row("9.7.9.25.4.3", "cp.async.bulk.prefetch.L2.global.H?", "[a] b:u32", "(void)0", **_BULK),
     Row("9.7.9.25.5.2", "cp.async.bulk.tensor.N.D.S.L?.X.M?.H?", "", _tensor, **_BULK, **_LOAD, **_TILE),
-    Row("9.7.9.25.5.2", "cp.async.bulk.tensor.N.D.S.L?.bulk_group.H?", "", _tensor, **_BULK, **_STORE, **_TILE),
-    Row("9.7.9.25.5.3", "cp.reduce.async.bulk.tensor.N.D.S.A.L?.bulk_group.H?", "", _tensor, A=_REDUCED["A"], **_BULK, **_STORE, **_TILE),
-    Row("9.7.9.25.5.4", "cp.async.bulk.prefetch.tensor.N.L2.global.L?.H?", "", lambda *_: ";", **_BULK, **_TILE),
+    Row(
+        "9.7.9.25.5.2", "cp.async.bulk.tensor.N.D.S.L?.bulk_group.H?", "", _tensor, **_BULK, **_STORE, **_TILE
+    ),
+    Row(
+        "9.7.9.25.5.3",
+        "cp.reduce.async.bulk.tensor.N.D.S.A.L?.bulk_group.H?",
+        "",
+        _tensor,
+        A=_REDUCED["A"],
+        **_BULK,
+        **_STORE,
+        **_TILE,
+    ),
+    Row(
+        "9.7.9.25.5.4",
+        "cp.async.bulk.prefetch.tensor.N.L2.global.L?.H?",
+        "",
+        lambda *_: ";",
+        **_BULK,
+        **_TILE,
+    ),
     Row("9.7.9.25.6.1", "cp.async.bulk.commit_group", "", "bulk_commit(t)"),
     Row("9.7.9.25.6.2", "cp.async.bulk.wait_group.read?", "a:u32", "bulk_wait(t, {a}, {read}, {site})"),
 ]

@@ -46,12 +46,21 @@ SYNCHRONIZATION = [
     Row("9.7.13.1", "barrier.cta?.arrive.aligned?", "a:u32 b:u32", "bar_arrive(t, {a}, {b}, {site})"),
     Row("9.7.13.1", "barrier.cta?.red.M.aligned?.T", "", _reduction_barrier, M="popc and or", T="u32 pred"),
     Row("9.7.13.2", "bar.warp.sync", "a:u32", "warp_sync(t, {a}, {site})"),
-    Row("9.7.13.3", "barrier.cluster.arrive.O?.aligned?", "", "cluster_arrive(t, {site})", O="release relaxed"),
+    Row(
+        "9.7.13.3", "barrier.cluster.arrive.O?.aligned?", "", "cluster_arrive(t, {site})", O="release relaxed"
+    ),
     Row("9.7.13.3", "barrier.cluster.wait.acquire?.aligned?", "", "cluster_wait(t, {site})"),
     Row("9.7.13.4", "membar.G", "", "memory_fence(t, {site})", G="cta gl sys"),
     Row("9.7.13.4", "fence.M?.G", "", "memory_fence(t, {site})", M="sc acq_rel acquire release", G=_SCOPE),
     Row("9.7.13.4", "fence.mbarrier_init.release.cluster", "", "memory_fence(t, {site})"),
-    Row("9.7.13.4", "fence.O.sync_restrict::S.cluster", "", "memory_fence(t, {site})", O="acquire release", S="shared"),
+    Row(
+        "9.7.13.4",
+        "fence.O.sync_restrict::S.cluster",
+        "",
+        "memory_fence(t, {site})",
+        O="acquire release",
+        S="shared",
+    ),
     Row("9.7.13.4", "fence.proxy.async", "", "fence_proxy_async(t, {site})"),
     Row("9.7.13.4", "fence.proxy.M", "", "fence_proxy_async(t, {site})", M="async.global async.shared::cta"),
     Row("9.7.13.4", "fence.proxy.M", "", "memory_fence(t, {site})", M="alias"),
@@ -68,7 +77,11 @@ def _atomic(emitter: Emitter, slots: Slots, operands: list[str]) -> str:
     given = ", ".join(emitter.read(type, one) for value in values for one in elements(value))
     if not slots.get("V"):
         return emitter.write(type, to, f"atomic<Atomic::{slots['A']}_, {type}>({arguments}, {given})")
-    writes = "" if to == "_" else " ".join(emitter.write(type, one, f"v[{i}]") for i, one in enumerate(elements(to)))
+    writes = (
+        ""
+        if to == "_"
+        else " ".join(emitter.write(type, one, f"v[{i}]") for i, one in enumerate(elements(to)))
+    )
     return f"{{ {type} v[] = {{{given}}}; atomic_vector<Atomic::{slots['A']}_>({arguments}, v); {writes} }}"
 
 
@@ -96,13 +109,45 @@ ATOMIC = [
 ]
 
 WARP = [
-    Row("9.7.9.6", "shfl.sync.M.b32", "d|q:b32 a:b32 b:u32 c:u32 m:u32", "shuffle(t, Shuffle::{M}, {a}, {b}, {c}, {m}, {site}, second)", M="up down bfly idx"),
+    Row(
+        "9.7.9.6",
+        "shfl.sync.M.b32",
+        "d|q:b32 a:b32 b:u32 c:u32 m:u32",
+        "shuffle(t, Shuffle::{M}, {a}, {b}, {c}, {m}, {site}, second)",
+        M="up down bfly idx",
+    ),
     Row("9.7.13.9", "vote.sync.ballot.b32", "d:b32 a:pred m:u32", "ballot(t, {a}, {m}, {site}).yes"),
-    Row("9.7.13.9", "vote.sync.M.pred", "d:pred a:pred m:u32", "ballot(t, {a}, {m}, {site}).{M}()", M="all any uni"),
+    Row(
+        "9.7.13.9",
+        "vote.sync.M.pred",
+        "d:pred a:pred m:u32",
+        "ballot(t, {a}, {m}, {site}).{M}()",
+        M="all any uni",
+    ),
     Row("9.7.13.10", "match.any.sync.T", "d:b32 a:T m:u32", "match_any(t, {a}, {m}, {site})", T="b32 b64"),
-    Row("9.7.13.10", "match.all.sync.T", "d|q:b32 a:T m:u32", "match_all(t, {a}, {m}, {site}, second)", T="b32 b64"),
+    Row(
+        "9.7.13.10",
+        "match.all.sync.T",
+        "d|q:b32 a:T m:u32",
+        "match_all(t, {a}, {m}, {site}, second)",
+        T="b32 b64",
+    ),
     Row("9.7.13.11", "activemask.b32", "d:b32", "active_mask(t, {site})"),
-    Row("9.7.13.12", "redux.sync.A.T", "d:T a:T m:u32", "reduce_lanes<Atomic::{A}_>(t, {a}, {m}, {site})", A="add min max", T="u32 s32"),
-    Row("9.7.13.12", "redux.sync.A.T", "d:T a:T m:u32", "reduce_lanes<Atomic::{A}_>(t, {a}, {m}, {site})", A="and or xor", T="b32"),
+    Row(
+        "9.7.13.12",
+        "redux.sync.A.T",
+        "d:T a:T m:u32",
+        "reduce_lanes<Atomic::{A}_>(t, {a}, {m}, {site})",
+        A="add min max",
+        T="u32 s32",
+    ),
+    Row(
+        "9.7.13.12",
+        "redux.sync.A.T",
+        "d:T a:T m:u32",
+        "reduce_lanes<Atomic::{A}_>(t, {a}, {m}, {site})",
+        A="and or xor",
+        T="b32",
+    ),
     Row("9.7.13.14", "elect.sync", "d|q:b32 m:u32", "elect_lane(t, {m}, {site}, second)"),
 ]

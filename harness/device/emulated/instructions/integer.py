@@ -21,10 +21,22 @@ INTEGER = [
     Row("9.7.1.3", "mul.wide.T", "d:2T a:T b:T", "wide_product({a}, {b})", T="u16 u32 s16 s32"),
     Row("9.7.1.4", "mad.lo.T", "d:T a:T b:T c:T", "low_product({a}, {b}) + {c}", T=_ALL),
     Row("9.7.1.4", "mad.hi.T", "d:T a:T b:T c:T", "high_product({a}, {b}) + {c}", T=_ALL),
-    Row("9.7.1.4", "mad.hi.sat.s32", "d:s32 a:s32 b:s32 c:s32", "clamped<s32>((s64)high_product({a}, {b}) + {c})"),
+    Row(
+        "9.7.1.4",
+        "mad.hi.sat.s32",
+        "d:s32 a:s32 b:s32 c:s32",
+        "clamped<s32>((s64)high_product({a}, {b}) + {c})",
+    ),
     Row("9.7.1.4", "mad.wide.T", "d:2T a:T b:T c:2T", "wide_product({a}, {b}) + {c}", T="u16 u32 s16 s32"),
     Row("9.7.1.5", "mul24.M.T", "d:T a:T b:T", "product24({a}, {b}, Part::{M})", M="lo hi", T="u32 s32"),
-    Row("9.7.1.6", "mad24.M.T", "d:T a:T b:T c:T", "product24({a}, {b}, Part::{M}) + {c}", M="lo hi", T="u32 s32"),
+    Row(
+        "9.7.1.6",
+        "mad24.M.T",
+        "d:T a:T b:T c:T",
+        "product24({a}, {b}, Part::{M}) + {c}",
+        M="lo hi",
+        T="u32 s32",
+    ),
     Row("9.7.1.7", "sad.T", "d:T a:T b:T c:T", "{c} + ({a} < {b} ? {b} - {a} : {a} - {b})", T=_ALL),
     Row("9.7.1.8", "div.T", "d:T a:T b:T", "quotient({a}, {b})", T=_ALL),
     Row("9.7.1.9", "rem.T", "d:T a:T b:T", "remainder_of({a}, {b})", T=_ALL),
@@ -45,7 +57,9 @@ INTEGER = [
     Row("9.7.1.18", "brev.T", "d:T a:T", "reversed_bits({a})", T="b32 b64"),
     Row("9.7.1.19", "bfe.T", "d:T a:T b:u32 c:u32", "bit_field({a}, {b}, {c})", T=_LONG),
     Row("9.7.1.20", "bfi.T", "d:T a:T b:T c:u32 e:u32", "with_bit_field({a}, {b}, {c}, {e})", T="b32 b64"),
-    Row("9.7.1.21", "szext.M.T", "d:T a:T b:u32", "extended({a}, {b}, Edge::{M})", M="clamp wrap", T="u32 s32"),
+    Row(
+        "9.7.1.21", "szext.M.T", "d:T a:T b:u32", "extended({a}, {b}, Edge::{M})", M="clamp wrap", T="u32 s32"
+    ),
     Row("9.7.1.22", "bmsk.M.b32", "d:b32 a:u32 b:u32", "bit_mask({a}, {b}, Edge::{M})", M="clamp wrap"),
     Row(
         "9.7.1.23",
@@ -74,8 +88,22 @@ CARRY = [
     Row("9.7.2.3", "sub.cc.T", "d:bT a:bT b:bT", "subtract_borrow({a}, {b}, false, carry)", T=_LONG),
     Row("9.7.2.4", "subc.cc.T", "d:bT a:bT b:bT", "subtract_borrow({a}, {b}, carry, carry)", T=_LONG),
     Row("9.7.2.4", "subc.T", "d:bT a:bT b:bT", "{a} - {b} - carry", T=_LONG),
-    Row("9.7.2.5", "mad.M.cc.T", "d:T a:T b:T c:T", f"add_carry({_PART}, {{c}}, false, carry)", M="lo hi", T=_LONG),
-    Row("9.7.2.6", "madc.M.cc.T", "d:T a:T b:T c:T", f"add_carry({_PART}, {{c}}, carry, carry)", M="lo hi", T=_LONG),
+    Row(
+        "9.7.2.5",
+        "mad.M.cc.T",
+        "d:T a:T b:T c:T",
+        f"add_carry({_PART}, {{c}}, false, carry)",
+        M="lo hi",
+        T=_LONG,
+    ),
+    Row(
+        "9.7.2.6",
+        "madc.M.cc.T",
+        "d:T a:T b:T c:T",
+        f"add_carry({_PART}, {{c}}, carry, carry)",
+        M="lo hi",
+        T=_LONG,
+    ),
     Row("9.7.2.6", "madc.M.T", "d:T a:T b:T c:T", f"{_PART} + {{c}} + carry", M="lo hi", T=_LONG),
 ]
 
@@ -94,8 +122,20 @@ LOGIC = [
         "lop3_test<{e}>({a}, {b}, {c}, Logic::{B}_, {q}, second)",
         B="and or",
     ),
-    Row("9.7.8.7", "shf.l.M.b32", "d:b32 a:b32 b:b32 c:u32", "funnel_left({a}, {b}, {c}, Edge::{M})", M="clamp wrap"),
-    Row("9.7.8.7", "shf.r.M.b32", "d:b32 a:b32 b:b32 c:u32", "funnel_right({a}, {b}, {c}, Edge::{M})", M="clamp wrap"),
+    Row(
+        "9.7.8.7",
+        "shf.l.M.b32",
+        "d:b32 a:b32 b:b32 c:u32",
+        "funnel_left({a}, {b}, {c}, Edge::{M})",
+        M="clamp wrap",
+    ),
+    Row(
+        "9.7.8.7",
+        "shf.r.M.b32",
+        "d:b32 a:b32 b:b32 c:u32",
+        "funnel_right({a}, {b}, {c}, Edge::{M})",
+        M="clamp wrap",
+    ),
     Row("9.7.8.8", "shl.T", "d:T a:T b:u32", "shifted_left({a}, {b})", T="b16 b32 b64"),
     Row("9.7.8.9", "shr.T", "d:T a:T b:u32", "shifted_right({a}, {b})", T=f"b16 b32 b64 {_ALL}"),
 ]

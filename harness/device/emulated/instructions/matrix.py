@@ -40,9 +40,17 @@ def _multiply(emitter: Emitter, slots: Slots, operands: list[str]) -> str | None
     whole, word = ("b64", 64) if bits == 64 else ("b32", 32)
     kept = word if result == "f16" else word // (64 // bits if bits == 64 else 1)
     per_lane = m * n // 32 // (2 if result == "f16" else 1)
-    if (len(a), len(b), len(c), len(d)) != (m * k * bits // 32 // word, n * k * bits // 32 // word, per_lane, per_lane) or not kept:
+    if (len(a), len(b), len(c), len(d)) != (
+        m * k * bits // 32 // word,
+        n * k * bits // 32 // word,
+        per_lane,
+        per_lane,
+    ) or not kept:
         return None
-    read = {name: ", ".join(emitter.read(whole, one) for one in regs) for name, regs in (("a", a), ("b", b), ("c", c))}
+    read = {
+        name: ", ".join(emitter.read(whole, one) for one in regs)
+        for name, regs in (("a", a), ("b", b), ("c", c))
+    }
     writes = " ".join(emitter.write(whole, one, f"c[{i}]") for i, one in enumerate(d))
     types = f"{m}, {k}, Element::{slots['A']}, Element::{slots['B']}, Element::{result}, {slots['satfinite']}"
     body = f"{whole} a[] = {{{read['a']}}}, b[] = {{{read['b']}}}, c[] = {{{read['c']}}};"
@@ -67,9 +75,23 @@ def _multiply_row(shapes: str, d: str, a: str, b: str) -> Row:
 
 
 WARP_MATRIX = [
-    Row("9.7.14.5.15", "ldmatrix.sync.aligned.m8n8.N.trans?.S?.b16", "", _load_matrix, N="x1 x2 x4", S=_SHARED),
-    Row("9.7.14.5.16", "stmatrix.sync.aligned.m8n8.N.trans?.S?.b16", "", _store_matrix, N="x1 x2 x4", S=_SHARED),
-    Row("9.7.14.5.17", "movmatrix.sync.aligned.m8n8.trans.b16", "d:b32 a:b32", "transposed_matrix(t, {a}, {site})"),
+    Row(
+        "9.7.14.5.15", "ldmatrix.sync.aligned.m8n8.N.trans?.S?.b16", "", _load_matrix, N="x1 x2 x4", S=_SHARED
+    ),
+    Row(
+        "9.7.14.5.16",
+        "stmatrix.sync.aligned.m8n8.N.trans?.S?.b16",
+        "",
+        _store_matrix,
+        N="x1 x2 x4",
+        S=_SHARED,
+    ),
+    Row(
+        "9.7.14.5.17",
+        "movmatrix.sync.aligned.m8n8.trans.b16",
+        "d:b32 a:b32",
+        "transposed_matrix(t, {a}, {site})",
+    ),
     _multiply_row("m16n8k8 m16n8k16", "f16 f32", "f16", "f16"),
     _multiply_row("m16n8k8 m16n8k16", "f32", "bf16", "bf16"),
     _multiply_row("m16n8k4 m16n8k8", "f32", "tf32", "tf32"),
@@ -90,7 +112,10 @@ def _group_multiply(emitter: Emitter, slots: Slots, operands: list[str]) -> str 
     given = [emitter.read("s32", one) for one in flags]
     negated = [f"{one} < 0" for one in given[:2]] + ["false"] * (2 - len(given[:2]))
     moved = given[2:]
-    transposed = [f"{one} != 0" for one in (["0", *moved] if in_registers and moved else moved)] or ["false", "false"]
+    transposed = [f"{one} != 0" for one in (["0", *moved] if in_registers and moved else moved)] or [
+        "false",
+        "false",
+    ]
     shape = [
         "64", str(n), str(k), *(f"Type::{slots[one].upper()}" for one in "DAB"), *transposed, *negated,
         str(in_registers).lower(), slots.get("satfinite", "false"),
