@@ -355,9 +355,10 @@ inline bool is_class(T a, Class kind) {
 
 // ---- comparison (9.7.6, 9.7.7). Ordered relations are false for NaN, unordered ones true.
 enum class Relation { eq, ne, lt, le, gt, ge, lo, ls, hi, hs, equ, neu, ltu, leu, gtu, geu, num, nan };
-template <Relation C, class T>
-inline bool compare(T a, T b) {
+template <Relation C, bool Ftz, class T>
+inline bool compare(T left, T right) {
   using enum Relation;
+  T a = flush<Ftz>(left), b = flush<Ftz>(right);
   constexpr bool unordered_is_true = C == equ || C == neu || C == ltu || C == leu || C == gtu || C == geu;
   if constexpr (is_float<T>) {
     if (is_nan(a) || is_nan(b)) return unordered_is_true || C == nan;
@@ -389,9 +390,9 @@ inline T truth(bool value) {
 struct Two {
   bool low, high;
 };
-template <Relation C, class H>
+template <Relation C, bool Ftz, class H>
 inline Two compare_pair(Pair<H> a, Pair<H> b) {
-  return {compare<C>(a.low, b.low), compare<C>(a.high, b.high)};
+  return {compare<C, Ftz>(a.low, b.low), compare<C, Ftz>(a.high, b.high)};
 }
 inline bool low_of(Two both, bool& second) {
   second = both.high;

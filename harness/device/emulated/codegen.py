@@ -1,6 +1,6 @@
 """Writes the C++ of one kernel and the functions that it calls; compiles it to a shared library.
 
-Registers become local variables of unsigned bits, blocks and labels keep their names, every instruction becomes the
+Registers become local variables of unsigned bits, labels keep their names, every instruction becomes the
 statement of its row in the tables. The library exports one `KernelInfo`.
 """
 
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import groupby
 
 from harness.device.emulated.instructions import TABLE
@@ -33,9 +32,9 @@ _PARAMETER_LIMIT = 32764
 """Bytes of a kernel's parameters (11.1.1)."""
 
 _SPECIAL = {
-    "%laneid": "t.lane", "%warpid": "t.warp", "%nwarpid": "warps(t)", "%clock": "(u32)clock64(t)",
-    "%clock64": "clock64(t)", "%globaltimer": "clock64(t)", "%globaltimer_lo": "(u32)clock64(t)", "%smid": "0",
-    "%nsmid": "1", "%gridid": "t.grid->grid_id", "%lanemask_eq": "1u << t.lane", "%lanemask_lt": "(1u << t.lane) - 1",
+    "%laneid": "t.lane", "%warpid": "t.warp", "%nwarpid": "warps(t)", "%clock": "clock64(t)", "%smid": "0",
+    "%clock64": "clock64(t)", "%globaltimer": "clock64(t)", "%globaltimer_lo": "clock64(t)", "%nsmid": "1",
+    "%gridid": "t.grid->grid_id", "%lanemask_eq": "1u << t.lane", "%lanemask_lt": "(1u << t.lane) - 1",
     "%lanemask_le": "(2u << t.lane) - 1", "%lanemask_gt": "~((2u << t.lane) - 1)",
     "%lanemask_ge": "~((1u << t.lane) - 1)", "%cluster_ctarank": "t.block->cluster_ctarank",
     "%cluster_nctarank": "t.grid->cluster_nctarank", "%is_explicit_cluster": "t.grid->cluster_nctarank > 1",
@@ -93,7 +92,7 @@ class _FunctionWriter:
         self.used: set[str] = set()
         self.buffers: list[str] = []
         self.labels: dict[tuple[int, str], int] = {}
-        self.targets: dict[str, list[str]] = {}
+        self.targets: dict[tuple[int, str], list[str]] = {}
         self.block, self.blocks = [0], 0
         self.at = 0
         self.statement: Statement | None = None
@@ -207,7 +206,9 @@ class _FunctionWriter:
         raise ValueError(f"label {name}")
 
     def label_list(self, name: str) -> list[str]:
-        return self.targets[name]
+        return next(
+            self.targets[block, name] for block in reversed(self.block) if (block, name) in self.targets
+        )
 
     def call(self, operands: list[str]) -> str:
         results = (
@@ -252,11 +253,10 @@ class _FunctionWriter:
                 if isinstance(error, CannotEmulate):
                     raise
                 raise CannotEmulate(statement.text, self.function.name, statement.line) from error
+        kind = self.declared.__getitem__
         registers = [
             f"{_storage(type)} {', '.join(f'{name} = {_poison(type)}' for name in names)};"
-            for type, names in groupby(
-                sorted(self.used, key=self.declared.__getitem__), self.declared.__getitem__
-            )
+            for type, names in groupby(sorted(self.used, key=lambda n: (kind(n), n)), kind)
         ]
         self.kernel.local_bytes += 2048 + 16 * len(self.used)
         return "\n".join([*self.buffers, "[[maybe_unused]] bool carry = false;", *registers, *lines])
@@ -273,7 +273,7 @@ class _FunctionWriter:
                 self.labels[block[-1], one.text] = at
                 after = statements[at + 1].text if at + 1 < len(statements) else ""
                 if after.startswith(".branchtargets"):
-                    self.targets[one.text] = split(after.removeprefix(".branchtargets"))
+                    self.targets[block[-1], one.text] = split(after.removeprefix(".branchtargets"))
 
     def _line(self, statement: Statement) -> list[str]:
         if statement.kind == "open":
@@ -487,18 +487,18 @@ def _information(kernel: _Kernel, entry: Function, offsets: list[int]) -> list[s
         for kind, rows in tables.items()
     ]
     fields = [
-        "ABI", _quoted(entry.name), "run", "ParameterInfo_table", str(len(parameters)), str(max(ends, default=0)),
-        str(shared_bytes), str(align), str(threads[0] * threads[1] * threads[2]),
+        "ABI", _quoted(entry.name), "run", "ParameterInfo_table", str(len(parameters)),
+        str(max(ends, default=0)), str(shared_bytes), str(align), str(threads[0] * threads[1] * threads[2]),
         "{" + ", ".join(map(str, cluster)) + "}", str(kernel.local_bytes), str(kernel.communicates).lower(),
         "SiteInfo_table", str(len(sites)), "VariableInfo_table", str(len(values)),
         "RelocationInfo_table", str(len(relocations)),
     ]  # fmt: skip
-    export = f'extern "C" {{ extern const KernelInfo emulated_kernel; const KernelInfo emulated_kernel = {{{", ".join(fields)}}}; }}'
-    return [*definitions, *lines, export]
+    name = 'extern "C" __attribute__((visibility("default"))) const KernelInfo emulated_kernel'
+    return [*definitions, *lines, f"{name};", f"{name} = {{{', '.join(fields)}}};"]
 
 
 def _initial(kernel: _Kernel, variable: Variable) -> tuple[bytes, list[tuple[int, int, int]]]:
-    """(initial bytes, [(offset, index of the variable whose address stands there, addend)]) of 5.4.4 and 5.4.5."""
+    """(initial bytes, [(offset, index of the variable whose address stands there, addend)]): 5.4.4."""
     data, moved = bytearray(), []
     if variable.initial is None:
         return b"", []

@@ -7,12 +7,14 @@ import os
 import re
 import subprocess
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from harness.device.emulated.codegen import translate
 from harness.device.emulated.ptx import CannotEmulate, Module
+from harness.device.emulated.runtime import compiler_facts
 from harness.errors import InfraError
 from harness.files import write_atomically
 
@@ -44,10 +46,10 @@ def module_key(ptx: str) -> str:
 
 
 def build_kernels(modules: Iterable[str], folder: Path, compiler: str = "g++") -> list[Kernel]:
-    """Libraries of all kernels of some PTX modules under `folder`, and the index by which the runtime finds them.
+    """Libraries of all kernels of some modules, and the index by which the runtime finds them, in `folder`.
 
-    The index has lines `module KEY`, and under each `kernel NAME FILE` or `refused NAME REASON`. Raises InfraError if
-    g++ does not compile what the translator wrote.
+    The index has lines `module KEY`, and under each `kernel NAME FILE` or `refused NAME REASON`. Raises
+    InfraError if g++ does not compile what the translator wrote.
     """
     folder.mkdir(parents=True, exist_ok=True)
     out: list[Kernel] = []
@@ -71,14 +73,22 @@ def _build_module(ptx: str, folder: Path, compiler: str) -> list[Kernel]:
         module = Module(ptx)
     except CannotEmulate as error:
         return [Kernel(name, None, str(error)) for name in re.findall(r"\.entry\s+([\w$]+)", ptx)]
-    return [_build(module, name, folder, compiler) for name in module.entries]
+    sources = [_translated(module, name) for name in module.entries]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return list(pool.map(lambda one: _built(one, folder, compiler), sources))
 
 
-def _build(module: Module, name: str, folder: Path, compiler: str) -> Kernel:
+def _translated(module: Module, name: str) -> Kernel | tuple[str, str]:
     try:
-        source = translate(module, name)
+        return name, translate(module, name)
     except CannotEmulate as error:
         return Kernel(name, None, str(error))
+
+
+def _built(translated: Kernel | tuple[str, str], folder: Path, compiler: str) -> Kernel:
+    if isinstance(translated, Kernel):
+        return translated
+    name, source = translated
     digest = hashlib.sha256("\0".join([source, _surroundings(compiler)]).encode()).hexdigest()[:24]
     library = folder / f"{digest}.so"
     if not library.exists():
@@ -99,10 +109,6 @@ def compile_kernel(source: str, library: Path, compiler: str = "g++") -> None:
 
 @cache
 def _surroundings(compiler: str) -> str:
-    """What a library depends on besides its source: headers, flags, the compiler and, by -march=native, the CPU."""
-    version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True).stdout
-    target = subprocess.run(
-        [compiler, "-march=native", "-Q", "--help=target"], capture_output=True, text=True, check=False
-    ).stdout
+    """What a library depends on besides its source."""
     headers = "".join((HERE / name).read_text() for name in _HEADERS)
-    return "\0".join([headers, *FLAGS, version, target])
+    return "\0".join([headers, *FLAGS, compiler_facts(compiler)])

@@ -247,6 +247,12 @@ inline D narrowed(double value) {  // from a value that is exact or rounded to o
   else return std::bit_cast<D>(static_cast<u16>(encode(std::is_same_v<D, f16> ? F16 : BF16, value, R, Finite)));
 }
 
+template <class P, Rounding R, bool Finite>
+inline P pair(f32 low, f32 high) {
+  using H = decltype(P::low);
+  return {narrowed<H, R, Finite>(low), narrowed<H, R, Finite>(high)};
+}
+
 template <class D, class S, Rounding R, Integral I, bool Ftz, bool Sat>
 inline D converted(S value) {
   if constexpr (is_float<S> && is_float<D>) {

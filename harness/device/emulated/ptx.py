@@ -1,4 +1,4 @@
-"""Parses PTX modules (PTX ISA 9.0, chapters 4 to 6 and 11): variables, functions, statements and line numbers."""
+"""Parses PTX modules (PTX ISA 9.0, chapters 4, 5 and 11): variables, functions, statements, lines."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from functools import cached_property
 from harness.errors import LiftbenchError
 
 SIZES = {
-    "pred": 1, "b8": 1, "u8": 1, "s8": 1, "b16": 2, "u16": 2, "s16": 2, "f16": 2, "bf16": 2, "b32": 4, "u32": 4,
-    "s32": 4, "f32": 4, "tf32": 4, "f16x2": 4, "bf16x2": 4, "b64": 8, "u64": 8, "s64": 8, "f64": 8, "b128": 16,
-    "f32x2": 8, "e4m3": 1, "e5m2": 1, "e4m3x2": 2, "e5m2x2": 2,
+    "pred": 1, "b8": 1, "u8": 1, "s8": 1, "b16": 2, "u16": 2, "s16": 2, "f16": 2, "bf16": 2, "b32": 4,
+    "u32": 4, "s32": 4, "f32": 4, "tf32": 4, "f16x2": 4, "bf16x2": 4, "b64": 8, "u64": 8, "s64": 8, "f64": 8,
+    "b128": 16, "f32x2": 8, "e4m3": 1, "e5m2": 1, "e4m3x2": 2, "e5m2x2": 2,
 }  # fmt: skip
 """Bytes of every fundamental and packed type (5.2)."""
 
@@ -76,8 +76,8 @@ class Variable:
 class Statement:
     """One statement of a body.
 
-    `kind` is `label` (`text` is its name), `open` or `close` (a block), `directive` or `instruction`. `line` is the
-    line in the PTX, `file` and `row` the place in the CUDA source that `.loc` names (0 and 0 where none does).
+    `kind` is `label` (`text` is its name), `open` or `close` (a block), `directive` or `instruction`. `line`
+    is the line in the PTX, `file` and `row` the place in the CUDA source that `.loc` names (or 0).
     """
 
     kind: str

@@ -52,7 +52,7 @@ class Gpu:
                 self.cudart.emulated_add_range(c_uint64(one.ctypes.data), c_uint64(one.nbytes))
                 values.append(c_uint64(one.ctypes.data))
             else:
-                values.append(c_int(one))
+                values.append(c_int(one) if isinstance(one, int) else one)
         pointers = (c_void_p * max(len(values), 1))(*[ctypes.addressof(value) for value in values])
         error = self.cudart.cudaLaunchKernel(
             self.keys[kernel], _Dim3(blocks, 1, 1), _Dim3(threads, 1, 1), pointers, c_size_t(shared), None

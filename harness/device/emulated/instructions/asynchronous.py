@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from harness.device.emulated.instructions.movement import space_of
-from harness.device.emulated.instructions.rows import Emitter, Handler, Row, Slots, elements
+from harness.device.emulated.instructions.rows import Emitter, Handler, Row, Slots, elements, rows
 from harness.device.emulated.ptx import split
 
 
 def _mbarrier(function: str, type: str, operands: str) -> Handler:
-    """A call `function(t, address, space, values..., site)`; operands are like a row's, with `c=1` as a default."""
+    """A call `function(t, address, space, values..., site)`; `u32=1` is an operand with a default."""
 
     def emit(emitter: Emitter, slots: Slots, given: list[str]) -> str | None:
         names, values = operands.split(), []
@@ -33,68 +33,31 @@ def _mbarrier(function: str, type: str, operands: str) -> Handler:
 _B = {"S": "shared shared::cta shared::cluster", "O": "release relaxed acquire", "G": "cta cluster"}
 
 MBARRIER = [
-    Row("9.7.13.15.9", "mbarrier.init.S?.b64", "", _mbarrier("mbarrier_init", "", "u32"), **_B),
-    Row("9.7.13.15.10", "mbarrier.inval.S?.b64", "", _mbarrier("mbarrier_invalidate", "", ""), **_B),
-    Row("9.7.13.15.11", "mbarrier.expect_tx.O?.G?.S?.b64", "", _mbarrier("mbarrier_expect", "", "u32"), **_B),
-    Row(
-        "9.7.13.15.12",
-        "mbarrier.complete_tx.O?.G?.S?.b64",
-        "",
-        _mbarrier("mbarrier_complete", "", "u32"),
-        **_B,
-    ),
-    Row(
-        "9.7.13.15.13", "mbarrier.arrive.O?.G?.S?.b64", "", _mbarrier("mbarrier_arrive", "b64", "u32=1"), **_B
-    ),
-    Row(
-        "9.7.13.15.13",
-        "mbarrier.arrive.noComplete.O?.G?.S?.b64",
-        "",
-        _mbarrier("mbarrier_arrive", "b64", "u32"),
-        **_B,
-    ),
-    Row(
-        "9.7.13.15.13",
-        "mbarrier.arrive.expect_tx.O?.G?.S?.b64",
-        "",
-        _mbarrier("arrive_expecting", "b64", "u32"),
-        **_B,
-    ),
-    Row(
-        "9.7.13.15.14",
-        "mbarrier.arrive_drop.O?.G?.S?.b64",
-        "",
-        _mbarrier("arrive_dropping", "b64", "u32=1"),
-        **_B,
+    *(
+        Row(section, f"mbarrier.{syntax}.b64", "", _mbarrier(function, type, operands), _B)
+        for section, syntax, function, type, operands in (
+            ("9.7.13.15.9", "init.S?", "mbarrier_init", "", "u32"),
+            ("9.7.13.15.10", "inval.S?", "mbarrier_invalidate", "", ""),
+            ("9.7.13.15.11", "expect_tx.O?.G?.S?", "mbarrier_expect", "", "u32"),
+            ("9.7.13.15.12", "complete_tx.O?.G?.S?", "mbarrier_complete", "", "u32"),
+            ("9.7.13.15.13", "arrive.O?.G?.S?", "mbarrier_arrive", "b64", "u32=1"),
+            ("9.7.13.15.13", "arrive.noComplete.O?.G?.S?", "mbarrier_arrive", "b64", "u32"),
+            ("9.7.13.15.13", "arrive.expect_tx.O?.G?.S?", "arrive_expecting", "b64", "u32"),
+            ("9.7.13.15.14", "arrive_drop.O?.G?.S?", "arrive_dropping", "b64", "u32=1"),
+            ("9.7.13.15.16", "test_wait.O?.G?.S?", "mbarrier_test", "pred", "u64"),
+            ("9.7.13.15.16", "test_wait.parity.O?.G?.S?", "mbarrier_test_parity", "pred", "u32"),
+            ("9.7.13.15.16", "try_wait.O?.G?.S?", "try_wait", "pred", "u64 u32=0"),
+            ("9.7.13.15.16", "try_wait.parity.O?.G?.S?", "try_wait_parity", "pred", "u32 u32=0"),
+        )
     ),
     Row(
         "9.7.13.15.15",
         "cp.async.mbarrier.arrive.noinc?.S?.b64",
         "",
         _mbarrier("arrive_after_copies<{noinc}>", "", ""),
-        **_B,
+        _B,
     ),
-    Row(
-        "9.7.13.15.16", "mbarrier.test_wait.O?.G?.S?.b64", "", _mbarrier("mbarrier_test", "pred", "u64"), **_B
-    ),
-    Row(
-        "9.7.13.15.16",
-        "mbarrier.test_wait.parity.O?.G?.S?.b64",
-        "",
-        _mbarrier("mbarrier_test_parity", "pred", "u32"),
-        **_B,
-    ),
-    Row(
-        "9.7.13.15.16", "mbarrier.try_wait.O?.G?.S?.b64", "", _mbarrier("try_wait", "pred", "u64 u32=0"), **_B
-    ),
-    Row(
-        "9.7.13.15.16",
-        "mbarrier.try_wait.parity.O?.G?.S?.b64",
-        "",
-        _mbarrier("try_wait_parity", "pred", "u32 u32=0"),
-        **_B,
-    ),
-    Row("9.7.13.15.17", "mbarrier.pending_count.b64", "d:u32 a:b64", "mbarrier_pending({a})"),
+    *rows("9.7.13.15.17 mbarrier.pending_count.b64 | d:u32 a:b64 | mbarrier_pending({a})"),
 ]
 
 
@@ -113,14 +76,16 @@ def _copy(emitter: Emitter, slots: Slots, operands: list[str]) -> str:
     return f"cp_async(t, {addresses}, {length}, {used}, {emitter.site()});"
 
 
-_CP = {"S": "shared shared::cta", "H": "L2::cache_hint", "P": "L2::64B L2::128B L2::256B"}
-
-CP_ASYNC = [
-    Row("9.7.9.25.3.1", "cp.async.C.S.global.H?.P?", "", _copy, C="ca cg", **_CP),
-    Row("9.7.9.25.3.2", "cp.async.commit_group", "", "cp_async_commit(t)"),
-    Row("9.7.9.25.3.3", "cp.async.wait_group", "a:u32", "cp_async_wait(t, {a}, {site})"),
-    Row("9.7.9.25.3.3", "cp.async.wait_all", "", "cp_async_wait_all(t, {site})"),
-]
+CP_ASYNC = rows(
+    """
+9.7.9.25.3.1 cp.async.C.S.global.H?.P? | - | @_copy
+9.7.9.25.3.2 cp.async.commit_group | - | cp_async_commit(t)
+9.7.9.25.3.3 cp.async.wait_group | a:u32 | cp_async_wait(t, {a}, {site})
+9.7.9.25.3.3 cp.async.wait_all | - | cp_async_wait_all(t, {site})
+""",
+    {"C": "ca cg", "S": "shared shared::cta", "H": "L2::cache_hint", "P": "L2::64B L2::128B L2::256B"},
+    _copy,
+)
 
 _TYPES = {
     "u32": "U32", "s32": "S32", "u64": "U64", "s64": "S64", "b32": "U32", "b64": "U64",
@@ -152,7 +117,7 @@ def _bulk(emitter: Emitter, slots: Slots, operands: list[str]) -> str | None:
 
 
 def _tensor(emitter: Emitter, slots: Slots, operands: list[str]) -> str | None:
-    """Tensor copies: [shared], [map, {coordinates}], [mbarrier] for loads, [map, {coordinates}], [shared] for stores."""
+    """Loads: [shared], [map, {coordinates}], [mbarrier]{, mask}; stores: [map, {coordinates}], [shared]."""
     loads = slots["D"].startswith("shared")
     shared, tensor = (operands[0], operands[1]) if loads else (operands[1], operands[0])
     found = split(tensor.strip()[1:-1])
@@ -177,54 +142,51 @@ def _tensor(emitter: Emitter, slots: Slots, operands: list[str]) -> str | None:
     return f"tensor_copy(t, TensorCopy{{{', '.join(fields)}}}, {emitter.site()});"
 
 
-_BULK = {
+def _nothing(emitter: Emitter, slots: Slots, operands: list[str]) -> str:
+    return ";"
+
+
+_SHARED = "shared::cluster shared::cta"
+_WORDS = {
     "H": "L2::cache_hint",
     "M": "multicast::cluster",
     "X": "mbarrier::complete_tx::bytes",
     "N": "1d 2d 3d 4d 5d",
+    "L": "tile im2col im2col_no_offs im2col::w im2col::w::128 tile::gather4 tile::scatter4",
+    "A": "add min max inc dec and or xor",
+    "T": " ".join(_TYPES),
 }
-_TILE = {"L": "tile im2col im2col_no_offs im2col::w im2col::w::128 tile::gather4 tile::scatter4"}
-_LOAD, _STORE = {"D": "shared::cluster shared::cta", "S": "global"}, {"D": "global", "S": "shared::cta"}
-_NEAR = {"D": "shared::cluster", "S": "shared::cta"}
-_REDUCED = {"A": "add min max inc dec and or xor", "T": " ".join(_TYPES)}
-
-BULK = [
-    Row("9.7.9.25.4.1", "cp.async.bulk.D.S.X.M?.H?", "", _bulk, **_BULK, **_LOAD),
-    Row("9.7.9.25.4.1", "cp.async.bulk.D.S.X", "", _bulk, **_BULK, **_NEAR),
-    Row("9.7.9.25.4.1", "cp.async.bulk.D.S.bulk_group.H?", "", _bulk, **_BULK, **_STORE),
-    Row("9.7.9.25.4.2", "cp.reduce.async.bulk.D.S.X.A.T", "", _bulk, **_BULK, **_NEAR, **_REDUCED),
-    Row(
-        "9.7.9.25.4.2",
-        "cp.reduce.async.bulk.D.S.bulk_group.H?.A.noftz?.T",
-        "",
-        _bulk,
-        **_BULK,
-        **_STORE,
-        **_REDUCED,
-    ),
-    Row("9.7.9.25.4.3", "cp.async.bulk.prefetch.L2.global.H?", "[a] b:u32", "(void)0", **_BULK),
-    Row("9.7.9.25.5.2", "cp.async.bulk.tensor.N.D.S.L?.X.M?.H?", "", _tensor, **_BULK, **_LOAD, **_TILE),
-    Row(
-        "9.7.9.25.5.2", "cp.async.bulk.tensor.N.D.S.L?.bulk_group.H?", "", _tensor, **_BULK, **_STORE, **_TILE
-    ),
-    Row(
-        "9.7.9.25.5.3",
-        "cp.reduce.async.bulk.tensor.N.D.S.A.L?.bulk_group.H?",
-        "",
-        _tensor,
-        A=_REDUCED["A"],
-        **_BULK,
-        **_STORE,
-        **_TILE,
-    ),
-    Row(
-        "9.7.9.25.5.4",
-        "cp.async.bulk.prefetch.tensor.N.L2.global.L?.H?",
-        "",
-        lambda *_: ";",
-        **_BULK,
-        **_TILE,
-    ),
-    Row("9.7.9.25.6.1", "cp.async.bulk.commit_group", "", "bulk_commit(t)"),
-    Row("9.7.9.25.6.2", "cp.async.bulk.wait_group.read?", "a:u32", "bulk_wait(t, {a}, {read}, {site})"),
-]
+_LOADS = rows(
+    """
+9.7.9.25.4.1 cp.async.bulk.D.S.X.M?.H? | - | @_bulk
+9.7.9.25.5.2 cp.async.bulk.tensor.N.D.S.L?.X.M?.H? | - | @_tensor
+""",
+    _WORDS | {"D": _SHARED, "S": "global"},
+    _bulk,
+    _tensor,
+)
+_STORES = rows(
+    """
+9.7.9.25.4.1 cp.async.bulk.D.S.bulk_group.H? | - | @_bulk
+9.7.9.25.4.2 cp.reduce.async.bulk.D.S.bulk_group.H?.A.noftz?.T | - | @_bulk
+9.7.9.25.5.2 cp.async.bulk.tensor.N.D.S.L?.bulk_group.H? | - | @_tensor
+9.7.9.25.5.3 cp.reduce.async.bulk.tensor.N.D.S.A.L?.bulk_group.H? | - | @_tensor
+""",
+    _WORDS | {"D": "global", "S": "shared::cta"},
+    _bulk,
+    _tensor,
+)
+_INSIDE = rows(
+    """
+9.7.9.25.4.1 cp.async.bulk.D.S.X | - | @_bulk
+9.7.9.25.4.2 cp.reduce.async.bulk.D.S.X.A.T | - | @_bulk
+9.7.9.25.4.3 cp.async.bulk.prefetch.L2.global.H? | [a] b:u32 | (void)0
+9.7.9.25.5.4 cp.async.bulk.prefetch.tensor.N.L2.global.L?.H? | - | @_nothing
+9.7.9.25.6.1 cp.async.bulk.commit_group | - | bulk_commit(t)
+9.7.9.25.6.2 cp.async.bulk.wait_group.read? | a:u32 | bulk_wait(t, {a}, {read}, {site})
+""",
+    _WORDS | {"D": "shared::cluster", "S": "shared::cta"},
+    _bulk,
+    _nothing,
+)
+BULK = [*_LOADS, *_STORES, *_INSIDE]

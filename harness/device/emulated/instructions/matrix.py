@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 
-from harness.device.emulated.instructions.rows import Emitter, Row, Slots, elements
+from harness.device.emulated.instructions.rows import Emitter, Row, Slots, elements, rows
 
-_SHARED = "shared shared::cta"
 _BITS = {
     "f64": 64, "tf32": 32, "f16": 16, "bf16": 16, "e4m3": 8, "e5m2": 8, "s8": 8, "u8": 8, "s4": 4, "u4": 4,
 }  # fmt: skip
@@ -57,48 +56,32 @@ def _multiply(emitter: Emitter, slots: Slots, operands: list[str]) -> str | None
     return f"{{ {body} multiply_matrices<{types}>(t, a, b, c, {emitter.site()}); {writes} }}"
 
 
-_FLOAT8, _FLOAT16 = "e4m3 e5m2", "f16 bf16"
+_FLOAT8 = "e4m3 e5m2"
 
 
-def _multiply_row(shapes: str, d: str, a: str, b: str) -> Row:
-    return Row(
-        "9.7.14.5.14",
-        "mma.sync.aligned.M.row.col.satfinite?.D.A.B.C",
-        "",
-        _multiply,
-        M=shapes,
-        D=d,
-        A=a,
-        B=b,
-        C=d,
-    )
+def _multiply_row(shapes: str, d: str, a: str) -> Row:
+    words = {"M": shapes, "D": d, "A": a, "B": a, "C": d}
+    return Row("9.7.14.5.14", "mma.sync.aligned.M.row.col.satfinite?.D.A.B.C", "", _multiply, words)
 
 
 WARP_MATRIX = [
-    Row(
-        "9.7.14.5.15", "ldmatrix.sync.aligned.m8n8.N.trans?.S?.b16", "", _load_matrix, N="x1 x2 x4", S=_SHARED
-    ),
-    Row(
-        "9.7.14.5.16",
-        "stmatrix.sync.aligned.m8n8.N.trans?.S?.b16",
-        "",
+    *rows(
+        """
+9.7.14.5.15 ldmatrix.sync.aligned.m8n8.N.trans?.S?.b16 | - | @_load_matrix
+9.7.14.5.16 stmatrix.sync.aligned.m8n8.N.trans?.S?.b16 | - | @_store_matrix
+9.7.14.5.17 movmatrix.sync.aligned.m8n8.trans.b16 | d:b32 a:b32 | transposed_matrix(t, {a}, {site})
+""",
+        {"N": "x1 x2 x4", "S": "shared shared::cta"},
+        _load_matrix,
         _store_matrix,
-        N="x1 x2 x4",
-        S=_SHARED,
     ),
-    Row(
-        "9.7.14.5.17",
-        "movmatrix.sync.aligned.m8n8.trans.b16",
-        "d:b32 a:b32",
-        "transposed_matrix(t, {a}, {site})",
-    ),
-    _multiply_row("m16n8k8 m16n8k16", "f16 f32", "f16", "f16"),
-    _multiply_row("m16n8k8 m16n8k16", "f32", "bf16", "bf16"),
-    _multiply_row("m16n8k4 m16n8k8", "f32", "tf32", "tf32"),
-    _multiply_row("m16n8k16 m16n8k32", "f16 f32", _FLOAT8, _FLOAT8),
-    _multiply_row("m8n8k4 m16n8k4 m16n8k8", "f64", "f64", "f64"),
-    _multiply_row("m8n8k16 m16n8k16 m16n8k32", "s32", "s8 u8", "s8 u8"),
-    _multiply_row("m8n8k32 m16n8k32 m16n8k64", "s32", "s4 u4", "s4 u4"),
+    _multiply_row("m16n8k8 m16n8k16", "f16 f32", "f16"),
+    _multiply_row("m16n8k8 m16n8k16", "f32", "bf16"),
+    _multiply_row("m16n8k4 m16n8k8", "f32", "tf32"),
+    _multiply_row("m16n8k16 m16n8k32", "f16 f32", _FLOAT8),
+    _multiply_row("m8n8k4 m16n8k4 m16n8k8", "f64", "f64"),
+    _multiply_row("m8n8k16 m16n8k16 m16n8k32", "s32", "s8 u8"),
+    _multiply_row("m8n8k32 m16n8k32 m16n8k64", "s32", "s4 u4"),
 ]
 
 
@@ -123,36 +106,29 @@ def _group_multiply(emitter: Emitter, slots: Slots, operands: list[str]) -> str 
     values = ", ".join(emitter.read("b32", one) for one in d)
     registers = ", ".join(emitter.read("b32", one) for one in elements(a)) if in_registers else "0"
     writes = " ".join(emitter.write("b32", one, f"d[{i}]") for i, one in enumerate(d))
-    call = (
-        f"wgmma_issue(t, Wgmma{{{', '.join(shape)}}}, d, {len(d)}, a, {'0' if in_registers else emitter.read('u64', a)}, "
-        f"{emitter.read('u64', b)}, {emitter.read('pred', accumulate)}, {emitter.site()})"
-    )
+    descriptors = f"{'0' if in_registers else emitter.read('u64', a)}, {emitter.read('u64', b)}"
+    more = f"{emitter.read('pred', accumulate)}, {emitter.site()}"
+    call = f"wgmma_issue(t, Wgmma{{{', '.join(shape)}}}, d, {len(d)}, a, {descriptors}, {more})"
     return f"{{ b32 d[] = {{{values}}}, a[] = {{{registers}}}; {call}; {writes} }}"
 
 
-_SHAPES = {k: " ".join(f"m64n{n}k{k}" for n in range(8, 257, 8)) for k in (8, 16, 32)}
-
-
-def _group_row(k: int, d: str, a: str, b: str) -> Row:
-    return Row(
-        "9.7.15.5.2",
-        "wgmma.mma_async.sync.aligned.M.satfinite?.D.A.B",
-        "",
-        _group_multiply,
-        M=_SHAPES[k],
-        D=d,
-        A=a,
-        B=b,
-    )
+def _group_row(k: int, d: str, a: str) -> Row:
+    shapes = " ".join(f"m64n{n}k{k}" for n in range(8, 257, 8))
+    words = {"M": shapes, "D": d, "A": a, "B": a}
+    return Row("9.7.15.5.2", "wgmma.mma_async.sync.aligned.M.satfinite?.D.A.B", "", _group_multiply, words)
 
 
 GROUP_MATRIX = [
-    _group_row(16, "f16 f32", "f16", "f16"),
-    _group_row(16, "f32", "bf16", "bf16"),
-    _group_row(8, "f32", "tf32", "tf32"),
-    _group_row(32, "f16 f32", _FLOAT8, _FLOAT8),
-    _group_row(32, "s32", "s8 u8", "s8 u8"),
-    Row("9.7.15.7.1", "wgmma.fence.sync.aligned", "", "wgmma_fence(t, {site})"),
-    Row("9.7.15.7.2", "wgmma.commit_group.sync.aligned", "", "wgmma_commit(t, {site})"),
-    Row("9.7.15.7.3", "wgmma.wait_group.sync.aligned", "a:u32", "wgmma_wait(t, {a}, {site})"),
+    _group_row(16, "f16 f32", "f16"),
+    _group_row(16, "f32", "bf16"),
+    _group_row(8, "f32", "tf32"),
+    _group_row(32, "f16 f32", _FLOAT8),
+    _group_row(32, "s32", "s8 u8"),
+    *rows(
+        """
+9.7.15.7.1 wgmma.fence.sync.aligned | - | wgmma_fence(t, {site})
+9.7.15.7.2 wgmma.commit_group.sync.aligned | - | wgmma_commit(t, {site})
+9.7.15.7.3 wgmma.wait_group.sync.aligned | a:u32 | wgmma_wait(t, {a}, {site})
+"""
+    ),
 ]

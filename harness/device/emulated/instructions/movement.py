@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.device.emulated.instructions.rows import Emitter, Row, Slots, elements
+from harness.device.emulated.instructions.rows import Emitter, Slots, elements, rows
 from harness.device.emulated.ptx import SIZES
 
 SPACES = "const global local param param::entry param::func shared shared::cta shared::cluster"
@@ -77,15 +77,15 @@ def _move(emitter: Emitter, slots: Slots, operands: list[str]) -> str:
 
 
 def _address_space(emitter: Emitter, slots: Slots, operands: list[str]) -> str:
-    """cvta: between a generic address and one of a space's window. Only shared memory has a window of its own."""
-    value = emitter.read(slots["T"], operands[1])
+    """cvta: between generic addresses and those of a space. Only shared memory has a window of its own."""
+    value = emitter.read(slots["U"], operands[1])
     if slots["S"].startswith("shared"):
         value = (
             f"shared_from_generic(t, {value})"
             if slots["to"] == "true"
             else f"generic_from_shared(t, {value})"
         )
-    return emitter.write(slots["T"], operands[0], value)
+    return emitter.write(slots["U"], operands[0], value)
 
 
 def _is_in_space(emitter: Emitter, slots: Slots, operands: list[str]) -> str:
@@ -93,53 +93,46 @@ def _is_in_space(emitter: Emitter, slots: Slots, operands: list[str]) -> str:
     return emitter.write("pred", operands[0], check)
 
 
+_NOTHING = {
+    "P": "L1 L2 L2::evict_last L2::evict_normal",
+    "E": "L2::evict_last L2::evict_normal L2::evict_first L2::evict_unchanged",
+    "F": "L2::evict_unchanged L2::evict_first",
+    "S": "global local const param",
+}
+
 MOVEMENT = [
-    Row("9.7.9.3", "mov.T", "d:T a:T", _move, T=_MOVED),
-    Row("9.7.9.7", "prmt.b32", "d:b32 a:b32 b:b32 c:b32", "permuted({a}, {b}, {c})"),
-    Row(
-        "9.7.9.7",
-        "prmt.b32.M",
-        "d:b32 a:b32 b:b32 c:b32",
-        "permuted({a}, {b}, {c}, Permute::{M})",
-        M="f4e b4e rc8 ecl ecr rc16",
+    *rows("9.7.9.8 ld.mmio?.O?.G?.S?.C?.E?.F?.H?.P?.V?.T | - | @_load", _CACHED | _ORDER, _load),
+    *rows("9.7.9.9 ld.global.C?.nc.E?.F?.H?.P?.V?.T | - | @_load", _CACHED, _load),
+    *rows("9.7.9.10 ldu.global?.V?.T | - | @_load", _CACHED, _load),
+    *rows("9.7.9.11 st.mmio?.O?.G?.S?.C?.E?.F?.H?.V?.T | - | @_store", _CACHED | _ORDER, _store),
+    *rows(
+        """
+9.7.9.15 prefetch.S?.P | [a] | (void)0
+9.7.9.15 prefetch.S?.tensormap | [a] | (void)0
+9.7.9.15 prefetchu.L1 | [a] | (void)0
+9.7.9.16 applypriority.S?.L2::evict_normal | [a] b:u32 | (void)0
+9.7.9.17 discard.S?.L2 | [a] b:u32 | (void)0
+9.7.9.18 createpolicy.fractional.E.F?.b64 | d:b64 a:f32?0 | 0
+""",
+        _NOTHING,
     ),
-    Row("9.7.9.8", "ld.mmio?.O?.G?.S?.C?.E?.F?.H?.P?.V?.T", "", _load, **_CACHED, **_ORDER),
-    Row("9.7.9.9", "ld.S.C?.nc.E?.F?.H?.P?.V?.T", "", _load, **_CACHED, S="global"),
-    Row("9.7.9.10", "ldu.S?.V?.T", "", _load, S="global", V="v2 v4", T=_TYPES),
-    Row("9.7.9.11", "st.mmio?.O?.G?.S?.C?.E?.F?.H?.V?.T", "", _store, **_CACHED, **_ORDER),
-    Row(
-        "9.7.9.15",
-        "prefetch.S?.L",
-        "[a]",
-        "(void)0",
-        S="global local",
-        L="L1 L2 L2::evict_last L2::evict_normal",
+    *rows(
+        """
+9.7.9.3 mov.T | - | @_move
+9.7.9.7 prmt.b32 | d:b32 a:b32 b:b32 c:b32 | permuted({a}, {b}, {c})
+9.7.9.7 prmt.b32.M | d:b32 a:b32 b:b32 c:b32 | permuted({a}, {b}, {c}, Permute::{M})
+9.7.9.19 isspacep.S | - | @_is_in_space
+9.7.9.20 cvta.to?.S.U | - | @_address_space
+9.7.9.23 mapa.shared::cluster.U | d:U a:U b:u32 | map_shared(t, {a}, {b}, {site})
+9.7.9.23 mapa.u64 | d:u64 a:u64 b:u32 | map_generic(t, {a}, {b}, {site})
+9.7.9.24 getctarank.shared::cluster.U | d:u32 a:U | shared_rank({a})
+9.7.9.24 getctarank.u64 | d:u32 a:u64 | shared_rank(shared_from_generic(t, {a}))
+""",
+        {"T": _MOVED, "M": "f4e b4e rc8 ecl ecr rc16", "S": SPACES, "U": "u32 u64"},
+        _move,
+        _is_in_space,
+        _address_space,
     ),
-    Row("9.7.9.15", "prefetch.S?.tensormap", "[a]", "(void)0", S="const param"),
-    Row("9.7.9.15", "prefetchu.L1", "[a]", "(void)0"),
-    Row("9.7.9.16", "applypriority.S?.L2::evict_normal", "[a] b:u32", "(void)0", S="global"),
-    Row("9.7.9.17", "discard.S?.L2", "[a] b:u32", "(void)0", S="global"),
-    Row(
-        "9.7.9.18",
-        "createpolicy.fractional.L.M?.b64",
-        "d:b64 a:f32?0",
-        "0",
-        L="L2::evict_last L2::evict_normal L2::evict_first L2::evict_unchanged",
-        M="L2::evict_unchanged L2::evict_first",
-    ),
-    Row("9.7.9.19", "isspacep.S", "", _is_in_space, S=SPACES),
-    Row("9.7.9.20", "cvta.to?.S.T", "d:T a:T", _address_space, S=SPACES, T="u32 u64"),
-    Row(
-        "9.7.9.23",
-        "mapa.S.T",
-        "d:T a:T b:u32",
-        "map_shared(t, {a}, {b}, {site})",
-        S="shared::cluster",
-        T="u32 u64",
-    ),
-    Row("9.7.9.23", "mapa.T", "d:T a:T b:u32", "map_generic(t, {a}, {b}, {site})", T="u64"),
-    Row("9.7.9.24", "getctarank.S.T", "d:u32 a:T", "shared_rank({a})", S="shared::cluster", T="u32 u64"),
-    Row("9.7.9.24", "getctarank.T", "d:u32 a:T", "shared_rank(shared_from_generic(t, {a}))", T="u64"),
 ]
 
 _INTEGERS = "u8 s8 u16 s16 u32 s32 u64 s64"
@@ -160,75 +153,34 @@ def _convert(emitter: Emitter, slots: Slots, operands: list[str]) -> str:
     )
 
 
-_F16, _F8 = "f16 bf16", "e4m3x2 e5m2x2"
+_CONVERTED = {
+    "R": f"{_TO_INTEGRAL} {_ROUNDED}",
+    "T": f"{_INTEGERS} {_REALS}",
+    "A": f"{_INTEGERS} {_REALS}",
+    "N": "rn rz",
+    "M": "rn rna rz",
+    "H": "f16 bf16",
+    "X": "f16x2 bf16x2",
+    "E": "e4m3x2 e5m2x2",
+    "W": "u16 s16",
+    "B": "u8 s8",
+}
 
-CONVERSION = [
-    Row(
-        "9.7.9.21",
-        "cvt.R?.ftz?.sat?.T.A",
-        "",
-        _convert,
-        R=f"{_TO_INTEGRAL} {_ROUNDED}",
-        T=f"{_INTEGERS} {_REALS}",
-        A=f"{_INTEGERS} {_REALS}",
-    ),
-    Row(
-        "9.7.9.21",
-        "cvt.R.relu?.satfinite?.T.f32",
-        "d:T a:f32",
-        "relu<{relu}>(narrowed<{T}, r_{R}, {satfinite}>({a}))",
-        R="rn rz",
-        T=_F16,
-    ),
-    Row(
-        "9.7.9.21",
-        "cvt.R.relu?.satfinite?.T.f32",
-        "d:T a:f32 b:f32",
-        "relu<{relu}>({T}{{narrowed<decltype({T}::low), r_{R}, {satfinite}>({b}), narrowed<decltype({T}::low), r_{R}, {satfinite}>({a})}})",
-        R="rn rz",
-        T="f16x2 bf16x2",
-    ),
-    Row(
-        "9.7.9.21",
-        "cvt.R.satfinite?.relu?.tf32.f32",
-        "d:b32 a:f32",
-        "encode(TF32, relu<{relu}>({a}), r_{R}, {satfinite}) << 13",
-        R="rn rna rz",
-    ),
-    Row(
-        "9.7.9.21",
-        "cvt.rn.satfinite.relu?.T.f32",
-        "d:b16 a:f32 b:f32",
-        "encode_pair<{relu}>({T}_format, {b}, {a})",
-        T=_F8,
-    ),
-    Row(
-        "9.7.9.21",
-        "cvt.rn.satfinite.relu?.T.A",
-        "d:b16 a:A",
-        "encode_pair<{relu}>({T}_format, {a}.low, {a}.high)",
-        T=_F8,
-        A="f16x2 bf16x2",
-    ),
-    Row(
-        "9.7.9.21",
-        "cvt.rn.relu?.f16x2.A",
-        "d:f16x2 a:b16",
-        "relu<{relu}>(decode_pair({A}_format, {a}))",
-        A=_F8,
-    ),
-    Row(
-        "9.7.9.22",
-        "cvt.pack.sat.T.s32",
-        "d:b32 a:s32 b:s32",
-        "(u16)clamped<{T}>({b}) | (u32)(u16)clamped<{T}>({a}) << 16",
-        T="u16 s16",
-    ),
-    Row(
-        "9.7.9.22",
-        "cvt.pack.sat.T.s32.b32",
-        "d:b32 a:s32 b:s32 c:b32",
-        "{c} << 16 | (u32)(u8)clamped<{T}>({a}) << 8 | (u8)clamped<{T}>({b})",
-        T="u8 s8",
-    ),
-]
+CONVERSION = rows(
+    """
+9.7.9.21 cvt.R?.ftz?.sat?.T.A | - | @_convert
+9.7.9.21 cvt.N.relu?.satfinite?.H.f32 | d:H a:f32 | relu<{relu}>(narrowed<{H}, r_{N}, {satfinite}>({a}))
+9.7.9.21 cvt.N.relu?.satfinite?.X.f32 | d:X a:f32 b:f32 |
+ relu<{relu}>(pair<{X}, r_{N}, {satfinite}>({b}, {a}))
+9.7.9.21 cvt.M.satfinite?.relu?.tf32.f32 | d:b32 a:f32 |
+ encode(TF32, relu<{relu}>({a}), r_{M}, {satfinite}) << 13
+9.7.9.21 cvt.rn.satfinite.relu?.E.f32 | d:b16 a:f32 b:f32 | encode_pair<{relu}>({E}_format, {b}, {a})
+9.7.9.21 cvt.rn.satfinite.relu?.E.X | d:b16 a:X | encode_pair<{relu}>({E}_format, {a}.low, {a}.high)
+9.7.9.21 cvt.rn.relu?.f16x2.E | d:f16x2 a:b16 | relu<{relu}>(decode_pair({E}_format, {a}))
+9.7.9.22 cvt.pack.sat.W.s32 | d:b32 a:s32 b:s32 | (u16)clamped<{W}>({b}) | (u32)(u16)clamped<{W}>({a}) << 16
+9.7.9.22 cvt.pack.sat.B.s32.b32 | d:b32 a:s32 b:s32 c:b32 |
+ {c} << 16 | (u32)(u8)clamped<{B}>({a}) << 8 | (u8)clamped<{B}>({b})
+""",
+    _CONVERTED,
+    _convert,
+)

@@ -1,22 +1,22 @@
 """The rows of the instruction tables: a mnemonic's syntax, its operands, and the C++ that computes it.
 
-A row is one line of the manual's syntax:
+A row is one line of a table, its columns apart by ` | `; an indented line continues the one before:
 
-    Row("9.7.1.3", "mul.wide.T", "d:2T a:T b:T", "widened<{T}>({a}) * {b}", T="u16 u32 s16 s32")
+    9.7.1.3 mul.wide.T | d:2T a:T b:T | wide_product({a}, {b})
 
 - The section is that of the PTX ISA manual, version 9.0.
-- In the syntax, a lower-case word stands for itself, an upper-case letter for one of the words that its keyword lists;
-  `?` marks what may be left out. `{sat}` in the C++ is `true` or `false`, `{R}` the word that was there.
-- Operands have a name and a type, `d` is the destination, `d|q` two of them (the C++ assigns `second`), `2T` the type
-  of twice T's width, `bT` the untyped bits of T's width. `[a]` is an address of the space `S` (generic where the
-  mnemonic names none), `c?0` an operand with a default, and `[d]` a vector of as many elements as written.
-- The C++ is an expression for the destination, or a statement where there is none. `t` is the thread, `{site}` the
-  place of the instruction for messages. Where a row needs more than that, it names a function that writes the C++.
+- In the syntax, a lower-case word stands for itself, an upper-case name for one of the words that its table
+  gives it; `?` marks what may be left out. In the C++, `{sat}` is `true` or `false`, `{R}` the word given.
+- Operands have a name and a type: `d` is the destination, `d|q` are two of them (the C++ assigns `second`), `2T`
+  is the type of twice T's width, `bT` the untyped bits of T's width, `-` stands for no operands. `[a]` is an
+  address in the space `S` (generic where the mnemonic names none), `b:u32?0` an operand with a default.
+- The C++ is an expression for the destination, or a statement where there is none. `t` is the thread,
+  `{site}` the place of the instruction for messages. `@name` is a function that writes the C++.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -46,6 +46,10 @@ class Emitter(Protocol):
         """C++ statement that jumps to a label."""
         ...
 
+    def label_list(self, name: str) -> list[str]:
+        """The labels that a `.branchtargets` directive lists."""
+        ...
+
     def call(self, operands: list[str]) -> str:
         """C++ statement that calls a function."""
         ...
@@ -62,18 +66,13 @@ Handler = Callable[[Emitter, Slots, list[str]], str | None]
 
 @dataclass(frozen=True)
 class Row:
-    """One form of an instruction."""
+    """One form of an instruction; `words` are those that each upper-case name of the syntax stands for."""
 
     section: str
     syntax: str
     operands: str
     cpp: str | Handler
-    slots: dict[str, str]
-
-    def __init__(self, section: str, syntax: str, operands: str, cpp: str | Handler, **slots: str) -> None:
-        for name, value in {"section": section, "syntax": syntax, "operands": operands, "cpp": cpp}.items():
-            object.__setattr__(self, name, value)
-        object.__setattr__(self, "slots", slots)
+    words: Mapping[str, str]
 
     def matches(self, mnemonic: str) -> Slots | None:
         """The words that stand in the syntax's slots, or None if this is another instruction."""
@@ -81,11 +80,11 @@ class Row:
         out: Slots = {}
         for token in self.syntax.split("."):
             name, optional = token.rstrip("?"), token.endswith("?")
-            words = self.slots[name].split() if name in self.slots else [name]
+            words = self.words[name].split() if name in self.words else [name]
             found = at < len(given) and given[at] in words
             if not found and not optional:
                 return None
-            if name in self.slots:
+            if name in self.words:
                 out[name] = given[at] if found else ""
             elif optional:
                 out[name] = "true" if found else "false"
@@ -96,7 +95,7 @@ class Row:
         """The C++ of one instruction, or None if the operands do not fit."""
         if not isinstance(self.cpp, str):
             return self.cpp(emitter, slots, operands)
-        specifications = self.operands.split()
+        specifications = self.operands.replace("-", "").split()
         values: dict[str, Any] = dict(slots)
         target: tuple[str, str] | None = None
         for number, specification in enumerate(specifications):
@@ -139,6 +138,17 @@ def resolved(type: str, slots: Slots) -> str:
         real = slots[type[1:]]
         return f"{real[0]}{16 * SIZES[real]}" if type[0] == "2" else f"b{8 * SIZES[real]}"
     return type
+
+
+def rows(text: str, words: Mapping[str, str] = {}, *handlers: Handler) -> list[Row]:
+    """The rows of a table."""
+    named = {f"@{one.__name__}": one for one in handlers}
+    out = []
+    for line in text.strip().replace("\n ", " ").splitlines():
+        head, operands, cpp = line.split(" | ", 2)
+        section, syntax = head.split()
+        out.append(Row(section, syntax, operands.strip(), named.get(cpp.strip(), cpp.strip()), words))
+    return out
 
 
 @dataclass
