@@ -1,0 +1,154 @@
+"""Control flow (9.7.12), synchronization and communication of threads (9.7.13), and the rest (9.7.19)."""
+
+from __future__ import annotations
+
+from harness.device.emulated.instructions.movement import SPACES, space_of
+from harness.device.emulated.instructions.rows import Emitter, Slots, elements, rows
+
+
+def _branch(emitter: Emitter, slots: Slots, operands: list[str]) -> str:
+    return emitter.label(operands[0])
+
+
+def _indexed_branch(emitter: Emitter, slots: Slots, operands: list[str]) -> str:
+    cases = [f"case {i}: {emitter.label(one)}" for i, one in enumerate(emitter.label_list(operands[1]))]
+    return f"switch ({emitter.read('u32', operands[0])}) {{ {' '.join(cases)} }}"
+
+
+def _call(emitter: Emitter, slots: Slots, operands: list[str]) -> str:
+    return emitter.call(operands)
+
+
+CONTROL = rows(
+    """
+9.7.12.3 bra.uni? | - | @_branch
+9.7.12.4 brx.idx.uni? | - | @_indexed_branch
+9.7.12.5 call.uni? | - | @_call
+9.7.12.6 ret.uni? | - | return
+9.7.12.7 exit | - | exit_thread(t)
+9.7.19.1 brkpt | - | (void)0
+9.7.19.2 nanosleep.u32 | a:u32 | yield_hint(t)
+9.7.19.3 pmevent | a:u32 | (void)0
+9.7.19.4 trap | - | trap(t, {site})
+9.7.19.5 setmaxnreg.A.sync.aligned.u32 | a:u32 | (void)0
+""",
+    {"A": "inc dec"},
+    _branch,
+    _indexed_branch,
+    _call,
+)
+
+_SCOPE = "cta cluster gpu sys"
+
+
+def _reduction_barrier(emitter: Emitter, slots: Slots, operands: list[str]) -> str:
+    """bar.red d, a{, b}, {!}c"""
+    count = emitter.read("u32", operands[2]) if len(operands) > 3 else "0"
+    barrier, vote = emitter.read("u32", operands[1]), emitter.read("pred", operands[-1])
+    call = f"bar_red(t, {barrier}, {count}, {vote}, {emitter.site()})"
+    value = {"popc": "votes.yes", "and": "votes.yes == votes.all", "or": "votes.yes != 0"}[slots["M"]]
+    type = "u32" if slots["M"] == "popc" else "pred"
+    return f"{{ Votes votes = {call}; {emitter.write(type, operands[0], value)} }}"
+
+
+SYNCHRONIZATION = rows(
+    """
+9.7.13.1 bar.cta?.sync | a:u32 b:u32?0 | bar_sync(t, {a}, {b}, {site})
+9.7.13.1 bar.cta?.arrive | a:u32 b:u32 | bar_arrive(t, {a}, {b}, {site})
+9.7.13.1 bar.cta?.red.M.T | - | @_reduction_barrier
+9.7.13.1 barrier.cta?.sync.aligned? | a:u32 b:u32?0 | bar_sync(t, {a}, {b}, {site})
+9.7.13.1 barrier.cta?.arrive.aligned? | a:u32 b:u32 | bar_arrive(t, {a}, {b}, {site})
+9.7.13.1 barrier.cta?.red.M.aligned?.T | - | @_reduction_barrier
+9.7.13.2 bar.warp.sync | a:u32 | warp_sync(t, {a}, {site})
+9.7.13.3 barrier.cluster.arrive.O?.aligned? | - | cluster_arrive(t, {site})
+9.7.13.3 barrier.cluster.wait.acquire?.aligned? | - | cluster_wait(t, {site})
+9.7.13.4 membar.L | - | memory_fence(t, {site})
+9.7.13.4 fence.F?.G | - | memory_fence(t, {site})
+9.7.13.4 fence.mbarrier_init.release.cluster | - | memory_fence(t, {site})
+9.7.13.4 fence.F.Z.cluster | - | memory_fence(t, {site})
+9.7.13.4 fence.proxy.async.Y? | - | fence_proxy_async(t, {site})
+9.7.13.4 fence.proxy.alias | - | memory_fence(t, {site})
+9.7.13.13 griddepcontrol.D | - | (void)0
+""",
+    {
+        "M": "popc and or",
+        "T": "u32 pred",
+        "O": "release relaxed",
+        "L": "cta gl sys",
+        "F": "sc acq_rel acquire release",
+        "G": _SCOPE,
+        "Z": "sync_restrict::shared::cta sync_restrict::shared::cluster",
+        "Y": "global shared::cta shared::cluster",
+        "D": "launch_dependents wait",
+    },
+    _reduction_barrier,
+)
+
+
+def _atomic(emitter: Emitter, slots: Slots, operands: list[str]) -> str:
+    """atom d, [a], b{, c}"""
+    type, (to, address, *values) = slots["T"], operands
+    if slots.get("H"):
+        values = values[:-1]
+    arguments = f"t, {emitter.address(address, slots['S'])}, Space::{space_of(slots)}, {emitter.site()}"
+    given = ", ".join(emitter.read(type, one) for value in values for one in elements(value))
+    if not slots.get("V"):
+        return emitter.write(type, to, f"atomic<Atomic::{slots['A']}_, {type}>({arguments}, {given})")
+    writes = (
+        ""
+        if to == "_"
+        else " ".join(emitter.write(type, one, f"v[{i}]") for i, one in enumerate(elements(to)))
+    )
+    return f"{{ {type} v[] = {{{given}}}; atomic_vector<Atomic::{slots['A']}_>({arguments}, v); {writes} }}"
+
+
+def _reduction(emitter: Emitter, slots: Slots, operands: list[str]) -> str:
+    """red [a], b"""
+    return _atomic(emitter, slots, ["_", *operands])
+
+
+ATOMIC = rows(
+    """
+9.7.13.5 atom.O?.G?.S?.A.H?.T | - | @_atomic
+9.7.13.5 atom.O?.G?.S?.A.noftz.H?.V?.F | - | @_atomic
+9.7.13.5 atom.O?.G?.S?.A.H?.V.f32 | - | @_atomic
+9.7.13.6 red.O?.G?.S?.A.H?.T | - | @_reduction
+9.7.13.6 red.O?.G?.S?.A.noftz.H?.V?.F | - | @_reduction
+9.7.13.6 red.O?.G?.S?.A.H?.V.f32 | - | @_reduction
+""",
+    {
+        "O": "relaxed acquire release acq_rel",
+        "G": _SCOPE,
+        "S": SPACES,
+        "A": "and or xor exch cas add min max inc dec",
+        "H": "L2::cache_hint",
+        "T": "b16 b32 b64 b128 u32 s32 u64 s64 f32 f64",
+        "F": "f16 f16x2 bf16 bf16x2",
+        "V": "v2 v4 v8",
+    },
+    _atomic,
+    _reduction,
+)
+
+WARP = rows(
+    """
+9.7.9.6 shfl.sync.M.b32 | d|q:b32 a:b32 b:u32 c:u32 m:u32 |
+ shuffle(t, Shuffle::{M}, {a}, {b}, {c}, {m}, {site}, second)
+9.7.13.9 vote.sync.ballot.b32 | d:b32 a:pred m:u32 | ballot(t, {a}, {m}, {site}).yes
+9.7.13.9 vote.sync.V.pred | d:pred a:pred m:u32 | ballot(t, {a}, {m}, {site}).{V}()
+9.7.13.10 match.any.sync.B | d:b32 a:B m:u32 | match_any(t, {a}, {m}, {site})
+9.7.13.10 match.all.sync.B | d|q:b32 a:B m:u32 | match_all(t, {a}, {m}, {site}, second)
+9.7.13.11 activemask.b32 | d:b32 | active_mask(t, {site})
+9.7.13.12 redux.sync.A.T | d:T a:T m:u32 | reduce_lanes<Atomic::{A}_>(t, {a}, {m}, {site})
+9.7.13.12 redux.sync.L.b32 | d:b32 a:b32 m:u32 | reduce_lanes<Atomic::{L}_>(t, {a}, {m}, {site})
+9.7.13.14 elect.sync | d|q:b32 m:u32 | elect_lane(t, {m}, {site}, second)
+""",
+    {
+        "M": "up down bfly idx",
+        "V": "all any uni",
+        "B": "b32 b64",
+        "A": "add min max",
+        "T": "u32 s32",
+        "L": "and or xor",
+    },
+)
