@@ -54,7 +54,9 @@ class Emulation:
         result: CheckResult | None = None
         try:
             if built.ptx is None:
-                raise CannotEmulate("it compiles when it runs" if built.result.jit else "the build left no PTX")
+                raise CannotEmulate(
+                    "it compiles when it runs" if built.result.jit else "the build left no PTX"
+                )
             prepared = self.engine.prepare(built.ptx, built.result.key)
             result, seen = self._checked(built, loaded, prepared)
         except CannotEmulate as error:

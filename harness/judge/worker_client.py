@@ -66,7 +66,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Wrapper:
-    """What a worker runs under: arguments to prepend, files, environment. Such a worker is never pre-started."""
+    """What a worker runs under: words before its own, files, environment. It is never pre-started."""
 
     argv: tuple[str, ...]
     readable: tuple[Path, ...]

@@ -186,7 +186,7 @@ class EmulatedFinding(Record):
 
 
 class EmulatedCheck(Record):
-    """Correctness of a CUDA project on the emulated GPU, on shapes of the CPU target. Never a result of a GPU:
+    """Correctness of a CUDA project on the emulated GPU, on the CPU target's shapes. Never a GPU's result:
     `correct` means right under the schedules that were tried."""
 
     outcome: EmulatedOutcome

@@ -1,4 +1,4 @@
-"""The emulated GPU of this machine: its libraries and a project's kernels, compiled in a sandbox and cached."""
+"""The emulated GPU: its libraries and a project's kernels, compiled in a sandbox and cached."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from sandboxes.orphans import owned_folder
 
 _PACKAGE: Final = "harness/device/emulated"
 _HERE: Final = Path(__file__).parent
+_STAND_INS: Final = "harness/builder/templates/stubs"
 _OUT: Final = "out"
 _LIMITS: Final = Limits(wall_s=900.0, memory_bytes=6 << 30)
 _JOBS: Final = 8
@@ -49,7 +50,7 @@ class Engine:
     toolchain: Toolchain
 
     def prepare(self, ptx: Path, key: str) -> Prepared:
-        """The libraries, and the kernels of the project whose PTX is in the folder `ptx`; `key` names its build.
+        """The libraries, and the kernels of the PTX in the folder `ptx`; `key` names the build.
 
         Raises CannotEmulate where the kernels cannot be compiled for it, and InfraError.
         """
@@ -64,7 +65,9 @@ class Engine:
         }
         return Prepared({"runtime": runtime, "kernels": kernels}, environment)
 
-    def _compiled(self, what: Literal["runtime", "kernels"], key: Sequence[str], ptx: Path | None = None) -> Path:
+    def _compiled(
+        self, what: Literal["runtime", "kernels"], key: Sequence[str], ptx: Path | None = None
+    ) -> Path:
         """A folder in the cache, compiled now unless it is there."""
         digest = digest_of([_sources_digest(), self.toolchain.facts("cuda"), cpu_facts(), what, *key])
         final = self.cache / what / digest
@@ -81,17 +84,35 @@ class Engine:
     def _compile(self, what: str, out: Path, ptx: Path | None) -> None:
         chain = self.toolchain
         assert chain.cuda is not None and chain.cuda.include is not None and chain.cuda.cudart is not None
-        words = ["{scratch}/ptx"] if ptx is not None else [chain.cuda.include, chain.cuda.cudart, chain.torch_root]
-        inputs = {_PACKAGE: _HERE} | ({} if ptx is None else {"ptx": ptx})
-        with CompilerSlots(self.cache.parent / "builds" / "locks").taken(_JOBS) as jobs, owned_folder("emulated") as name:
-            program = [str(chain.python), "-I", "-S", f"{{scratch}}/{_PACKAGE}/inside.py", what, f"{{scratch}}/{_OUT}"]
+        words = (
+            ["{scratch}/ptx"]
+            if ptx is not None
+            else [chain.cuda.include, chain.cuda.cudart, chain.torch_root]
+        )
+        inputs = {_PACKAGE: _HERE, _STAND_INS: _HERE.parents[1] / "builder/templates/stubs"}
+        inputs |= {} if ptx is None else {"ptx": ptx}
+        with (
+            CompilerSlots(self.cache.parent / "builds" / "locks").taken(_JOBS) as jobs,
+            owned_folder("emulated") as name,
+        ):
+            program = [
+                str(chain.python),
+                "-I",
+                "-S",
+                f"{{scratch}}/{_PACKAGE}/inside.py",
+                what,
+                f"{{scratch}}/{_OUT}",
+            ]
             job = Job(
                 role="build",
                 argv=[*program, str(jobs), str(chain.gxx), *map(str, words)],
                 limits=_LIMITS,
                 inputs=inputs,
                 readable=chain.readable("cuda"),
-                environment={"PATH": f"{chain.gxx.parent}:/usr/bin:/bin" if chain.gxx else "/usr/bin:/bin", "LC_ALL": "C"},
+                environment={
+                    "PATH": f"{chain.gxx.parent}:/usr/bin:/bin" if chain.gxx else "/usr/bin:/bin",
+                    "LC_ALL": "C",
+                },
             )
             ran = run_job(self.sandbox, job, [f"{_OUT}/*"], Path(name))
             raise_if_infra(ran.facts, "compiling for the emulated GPU")

@@ -1,5 +1,5 @@
-"""Runs INSIDE the sandbox, with the standard library and this package alone: compiles the emulated GPU, or the kernels
-of a project for it.
+"""Runs INSIDE the sandbox, with the standard library and this package alone: compiles the emulated GPU, or
+the kernels of a project for it.
 
     python -I -S inside.py runtime OUT JOBS COMPILER CUDA_INCLUDE CUDART TORCH_ROOT
     python -I -S inside.py kernels OUT JOBS COMPILER PTX
@@ -12,8 +12,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
-from harness.device.emulated.kernels import build_kernels  # noqa: E402
-from harness.device.emulated.runtime import build_runtime  # noqa: E402
+from harness.device.emulated.kernels import build_kernels
+from harness.device.emulated.runtime import build_runtime
 
 
 def main() -> None:

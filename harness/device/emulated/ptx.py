@@ -7,7 +7,7 @@ from bisect import bisect_right
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from harness.errors import LiftbenchError
+
 
 SIZES = {
     "pred": 1, "b8": 1, "u8": 1, "s8": 1, "b16": 2, "u16": 2, "s16": 2, "f16": 2, "bf16": 2, "b32": 4,
@@ -47,7 +47,7 @@ _FUNCTION = re.compile(
 )
 
 
-class CannotEmulate(LiftbenchError):
+class CannotEmulate(Exception):
     """A kernel uses something that the emulated GPU does not implement.
 
     `instruction` is the whole text of the statement, `line` its line in the PTX.

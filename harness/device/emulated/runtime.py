@@ -6,22 +6,17 @@ Load order in a process: `libcudart.so.13`, `libcuda.so.1`, torch's `libc10.so` 
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
-import shutil
 import subprocess
-import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cache
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
-from harness.builder.toolchain import CudaToolkit
-from harness.errors import InfraError
-
 HERE: Final = Path(__file__).parent
+_STAND_INS: Final = HERE.parent.parent / "builder/templates/stubs"
+"""For the headers that a CPU-only torch lacks."""
 CUDART, DRIVER, TORCH, C10 = "libcudart.so.13", "libcuda.so.1", "libemulated_torch.so", "libc10_cuda.so"
 _RUNTIME: Final = ("scheduler", "memory", "barriers", "copies", "wgmma", "report", "modules", "cudart")
 _FLAGS: Final = (
@@ -29,79 +24,68 @@ _FLAGS: Final = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Runtime:
-    """A folder with the four libraries, and the order in which a process loads them."""
-
-    folder: Path
-    torch_root: Path
-
-    @property
-    def load_order(self) -> tuple[Path, ...]:
-        torch = [self.torch_root / "lib" / name for name in ("libtorch_global_deps.so", "libc10.so", "libtorch_cpu.so")]
-        return (self.folder / CUDART, self.folder / DRIVER, *torch, self.folder / C10, self.folder / TORCH)
+class CompilerError(Exception):
+    """A compiler refused our own source."""
 
 
-def build_runtime(cache_folder: Path, cuda: CudaToolkit, torch_root: Path, compiler: str = "g++") -> Runtime:
-    """The libraries, from `cache_folder` or compiled now (one minute). Raises InfraError if g++ fails."""
-    folder = cache_folder / _key(cuda, torch_root, compiler)
-    if not folder.is_dir():
-        cache_folder.mkdir(parents=True, exist_ok=True)
-        making = Path(tempfile.mkdtemp(dir=cache_folder))
-        try:
-            _compile_all(making, cuda, torch_root, compiler)
-            making.rename(folder)
-        except OSError:  # another process was first
-            if not folder.is_dir():
-                raise
-        finally:
-            shutil.rmtree(making, ignore_errors=True)
-    return Runtime(folder, torch_root)
+def load_order(folder: Path, torch_root: Path) -> tuple[Path, ...]:
+    """The libraries that a process loads before `import torch`, with RTLD_GLOBAL."""
+    torch = [
+        torch_root / "lib" / name for name in ("libtorch_global_deps.so", "libc10.so", "libtorch_cpu.so")
+    ]
+    return (folder / CUDART, folder / DRIVER, *torch, folder / C10, folder / TORCH)
 
 
-def _key(cuda: CudaToolkit, torch_root: Path, compiler: str) -> str:
-    sources = sorted([*HERE.glob("*.cpp"), *HERE.glob("*.h")])
-    version = (torch_root / "version.py").read_text()
-    facts = [str(cuda.version), version, *_FLAGS, compiler_facts(compiler), *(path.read_text() for path in sources)]
-    return hashlib.sha256("\0".join(facts).encode()).hexdigest()[:24]
+def build_runtime(
+    folder: Path,
+    cuda_include: Path,
+    real_cudart: Path,
+    torch_root: Path,
+    compiler: str = "g++",
+    jobs: int = 1,
+) -> None:
+    """Compile the four libraries into `folder`; `real_cudart`: NVIDIA's, for the names that it exports.
 
+    Raises CompilerError.
+    """
+    includes = (f"-I{cuda_include}",)
+    with ThreadPoolExecutor(jobs) as pool:
+        objects = list(pool.map(lambda name: _object(name, folder, compiler, includes), _RUNTIME))
+        stubs = folder / "stubs.cpp"
+        stubs.write_text(_stubs(_exported(real_cudart) - _defined(objects)))
+        versions = folder / "versions.map"
+        versions.write_text(f"{CUDART} {{ global: *; }};\n")
+        cudart = str(folder / CUDART)
+        link = (*objects, str(stubs), f"-Wl,--version-script={versions}", f"-Wl,-soname,{CUDART}")
+        _run(compiler, *_FLAGS, "-shared", *link, "-o", cudart)
+        include = torch_root / "include"
+        headers = (f"-I{include}", f"-I{include / 'torch/csrc/api/include'}", "-idirafter", str(_STAND_INS))
+        libraries = [str(torch_root / "lib" / name) for name in ("libtorch_cpu.so", "libc10.so")]
+        made = (("driver", DRIVER, ()), ("torch_shim", TORCH, libraries), ("c10_cuda", C10, libraries))
 
-@cache
-def compiler_facts(compiler: str) -> str:
-    """What compiled code depends on besides its source: the compiler's version and, by -march=native, the CPU."""
-    commands = ([compiler, "--version"], [compiler, "-march=native", "-Q", "--help=target"])
-    return "\0".join(subprocess.run(one, capture_output=True, text=True, check=True).stdout for one in commands)
+        def library(one: tuple[str, str, Sequence[str]]) -> None:
+            source, name, needs = one
+            files = (str(HERE / f"{source}.cpp"), cudart, *needs, f"-Wl,-soname,{name}")
+            words = (*_FLAGS, *(headers if needs else ()), *includes, "-shared", *files)
+            _run(compiler, "-w", *words, "-o", str(folder / name))
 
-
-def _compile_all(folder: Path, cuda: CudaToolkit, torch_root: Path, compiler: str) -> None:
-    assert cuda.include is not None and cuda.cudart is not None
-    cuda_include = (f"-I{cuda.include}",)
-    objects = []
-    for name in _RUNTIME:
-        objects.append(str(folder / f"{name}.o"))
-        _run(compiler, *_FLAGS, *cuda_include, "-c", str(HERE / f"{name}.cpp"), "-o", objects[-1])
-    versions = folder / "versions.map"
-    versions.write_text(f"{CUDART} {{ global: *; }};\n")
-    stubs = folder / "stubs.cpp"
-    stubs.write_text(_stubs(_exported(cuda.cudart) - _defined(objects)))
-    link = (*objects, str(stubs), f"-Wl,--version-script={versions}", f"-Wl,-soname,{CUDART}")
-    cudart = str(folder / CUDART)
-    _run(compiler, *_FLAGS, "-shared", *link, "-o", cudart)
-    driver = (str(HERE / "driver.cpp"), cudart, f"-Wl,-soname,{DRIVER}")
-    _run(compiler, *_FLAGS, *cuda_include, "-shared", *driver, "-o", str(folder / DRIVER))
-    torch = [f"-I{torch_root / 'include'}", f"-I{torch_root / 'include/torch/csrc/api/include'}"]
-    libraries = [str(torch_root / "lib" / name) for name in ("libtorch_cpu.so", "libc10.so")]
-    for source, library in (("torch_shim", TORCH), ("c10_cuda", C10)):
-        files = (str(HERE / f"{source}.cpp"), cudart, *libraries, f"-Wl,-soname,{library}")
-        _run(compiler, "-w", *_FLAGS, *torch, *cuda_include, "-shared", *files, "-o", str(folder / library))
-    for scrap in [*folder.glob("*.o"), versions, stubs]:
+        list(pool.map(library, made))
+    for scrap in [*map(Path, objects), versions, stubs]:
         scrap.unlink()
 
 
+def _object(name: str, folder: Path, compiler: str, includes: Sequence[str]) -> str:
+    made = str(folder / f"{name}.o")
+    _run(compiler, *_FLAGS, *includes, "-c", str(HERE / f"{name}.cpp"), "-o", made)
+    return made
+
+
 def _run(*command: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "LC_ALL": "C"})
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env={**os.environ, "LC_ALL": "C"}
+    )
     if done.returncode != 0:
-        raise InfraError(f"{command[0]} cannot build the emulated GPU: {done.stderr[:2000]}")
+        raise CompilerError(f"{command[0]} cannot build the emulated GPU: {done.stderr[:2000]}")
 
 
 def _symbols(*command: str) -> set[str]:
@@ -121,5 +105,7 @@ def _defined(objects: Sequence[str]) -> set[str]:
 def _stubs(names: set[str]) -> str:
     """Functions that the emulator lacks: a project that calls one learns which, and the call fails."""
     head = 'extern "C" int emulated_unsupported(const char*);\n'
-    body = (f'extern "C" int {name}() {{ return emulated_unsupported("{name}"); }}\n' for name in sorted(names))
+    body = (
+        f'extern "C" int {name}() {{ return emulated_unsupported("{name}"); }}\n' for name in sorted(names)
+    )
     return head + "".join(body)
