@@ -24,7 +24,7 @@ from harness.cli.options import (
 from harness.cli.progress import StderrDisplay
 from harness.cli.tasks import chosen_tasks
 from harness.errors import BudgetSpent, UsageError
-from harness.models import make_model
+from harness.models.providers import make_model
 from harness.records import Sampling
 from harness.report.study_size import detectable, least_families
 from harness.report.summary import Threshold
