@@ -35,10 +35,9 @@ from harness.judge.worker_client import Failed, WorkerClient
 from harness.judge.worker_reply import SecondaryMode
 from harness.outcome import Cause
 from harness.records import ContenderTiming, Finding, Lane, LaneName, Ratio, TimingResult, WorkloadTiming
-from harness.records.timing import BlockTelemetry, Interference, PhysicalLimit, Secondary
+from harness.records.timing import NOISY, BlockTelemetry, Interference, PhysicalLimit, Secondary
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
-NOISY = "noisy host"
 UNFINISHED = "interval not reached"
 _GONE_TURNS = 4
 """Of each reference with the student's process gone, and as many beside the null project as control."""
