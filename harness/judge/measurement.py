@@ -20,7 +20,7 @@ import torch
 
 from harness import stats
 from harness.device.machine import pinned
-from harness.device.telemetry import Conditions, Turn, Watched, block_telemetry
+from harness.device.telemetry import Conditions, SamplePair, Watched, block_telemetry
 from harness.judge import clock as clocks
 from harness.judge import interference
 from harness.judge.candidates import NULL, STUDENT, Candidates, Schedule
@@ -74,7 +74,7 @@ class Measurement:
         """By candidate. Public, so that a calibration can resample them."""
         self._spent_s: dict[str, float] = {}
         self._disturbed: dict[int, list[str]] = {}
-        self._telemetry: dict[int, list[Turn]] = {}
+        self._telemetry: dict[int, list[SamplePair]] = {}
         self._visit: Visit = []
         """The student's last visit, which references are shown too."""
         self._turns: list[ReferenceTurn] = []
