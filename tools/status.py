@@ -18,6 +18,7 @@ from harness.grading.admission import FILE_NAME, RULES, Admitted, cell
 from harness.judge.physical_limits import BOARDS
 from harness.records import Admission, Task
 from harness.records.reasons import reason_of
+from harness.records.timing import NOISY
 from harness.report.experts import ExpertResult, ExpertResults
 from harness.suite.catalogue import all_tasks
 from tools.gpu_check.record import Contents, Entry
@@ -121,7 +122,7 @@ def _speedup(result: ExpertResult | None) -> str:
     if result is None or result.speedup is None:
         return NOT_YET
     interval = "" if result.low is None or result.high is None else f" ({result.low:.2f}, {result.high:.2f})"
-    noisy = ", noisy host" if "noisy host" in result.flags else ""
+    noisy = f", {NOISY}" if NOISY in result.flags else ""
     return f"{result.speedup:.2f}x{interval}, {result.protocol}, beside {result.reference}{noisy}"
 
 

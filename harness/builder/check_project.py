@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from harness.builder.build_toml import BuildToml, General
-from harness.builder.check_build_toml import Unparsable, ask
+from harness.builder.limited_parser import Unparsable, ask
 from harness.outcome import Cause
 from harness.records import BINDING_WARNING, Finding, Project
 

@@ -1,7 +1,7 @@
 """Runs nvcc's own steps for one file, the host half in parallel to the device half. Runs inside the sandbox.
 
-Object, messages and exit code are nvcc's: for an unknown plan, and if a guess turns out to be wrong, the
-steps run in nvcc's order.
+Object, messages and exit code equal nvcc's. Where the plan is unknown, nvcc itself runs; where the module id
+was guessed wrong, the device half runs again, in nvcc's order.
 
     host:    preprocess, cudafe++            \\
     device:  preprocess, cicc                 }  then ptxas, fatbinary, g++

@@ -37,7 +37,8 @@ from harness.cli.options import (
     model_specs,
 )
 from harness.errors import UsageError
-from harness.models import Model, make_model
+from harness.models import Model
+from harness.models.providers import make_model
 from harness.records import ModelSpec
 from harness.skills.spec import LoadedSkill, load_skill
 from harness.study.executor import LocalExecutor

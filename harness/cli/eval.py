@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -24,15 +26,46 @@ from harness.cli.options import (
 from harness.cli.progress import StderrDisplay
 from harness.cli.tasks import chosen_tasks
 from harness.errors import BudgetSpent, UsageError
-from harness.models import make_model
+from harness.models.providers import make_model
 from harness.records import Sampling
+from harness.report.schema import Summary
 from harness.report.study_size import detectable, least_families
-from harness.report.summary import Threshold
 from harness.report.write import report_run
 from harness.skills.overlap import excluded_tasks
 from harness.skills.spec import LoadedSkill, load_skill
 from harness.study.run import RunContext, execute, open_run
 from harness.study.study import Study, make_arms, record_looks, with_looks
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """`--fail-under METRIC=LIFT`."""
+
+    metric: str
+    lift: float
+
+    @classmethod
+    def parse(cls, text: str) -> Threshold:
+        """`correct=0.1` is +10 points; `deployed=1.05` is a ratio. Raises UsageError."""
+        found = re.fullmatch(r"(compiles|correct|deployed)=([-+]?\d*\.?\d+)", text)
+        if found is None:
+            raise UsageError(f"--fail-under {text}: write compiles=0.1, correct=0.1 or deployed=1.05")
+        return cls(found[1], float(found[2]))
+
+    def missed(self, summary: Summary) -> tuple[str, ...]:
+        """A message for each comparison with without_skill that did not measure at least this lift."""
+        compared = [one for one in summary.comparisons if one.control == "without_skill"]
+        wanted = f"--fail-under wanted a lift of {self.metric}={self.lift:g}"
+        if not compared:
+            return (f"{wanted}, and no skill was compared with no skill",)
+        missed = []
+        for one in compared:
+            row = next(row for row in one.rows if row.metric == self.metric)
+            if row.lift is None or row.lift < self.lift:
+                got = "not measured" if row.lift is None else f"measured {row.lift:.4g}"
+                why = f" ({row.not_measured})" if row.not_measured else ""
+                missed.append(f"{wanted}, {one.model} x {one.label}: {got}{why}")
+        return tuple(missed)
 
 
 def evaluate(

@@ -28,7 +28,7 @@ from harness.cli.options import (
 from harness.cli.progress import StderrDisplay
 from harness.cli.tasks import chosen_tasks
 from harness.errors import UsageError, refuse_url
-from harness.models import make_model
+from harness.models.providers import make_model
 from harness.records import Sampling
 from harness.report.write import report_run
 from harness.study.run import RunContext

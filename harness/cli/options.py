@@ -18,8 +18,8 @@ from harness.builder.toolchain import find_toolchain, toolchain_of_image
 from harness.device.machine import machine_facts
 from harness.errors import SandboxError, UsageError
 from harness.grading.setup import BuildSetup, GradingSetup
-from harness.models import PROVIDERS
 from harness.models.meter import Limits, Meter
+from harness.models.providers import PROVIDERS
 from harness.records import Delivery, Metric, ModelSpec, Protocol, Target
 from harness.records.reasons import reason_of
 from harness.skills.spec import LoadedSkill, load_skill

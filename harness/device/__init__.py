@@ -1,1 +1,1 @@
-"""device"""
+"""GPUs and this host: the CUDA driver, health checks, telemetry of timing, machine facts, locks."""

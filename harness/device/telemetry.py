@@ -1,8 +1,8 @@
 """Samples the machine before and after a candidate's turn and decides whether the turn counts.
 
-A turn is called disturbed by what the machine shows, never by the figures measured in it. What the timed
-process does by itself does not disturb its turn, or a project could have its slow turns dropped (except by
-heat; too many dropped turns are flagged). Unknown facts disturb nothing.
+A turn is called disturbed by what the machine shows, never by the figures measured in it. Load that the timed
+process causes never discards its turn, or it could discard slow ones. Heat does; too many discards are
+flagged. Unknown facts disturb nothing.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ class TelemetrySample:
     """Processes with a compute context on that GPU."""
 
 
-Turn = tuple[TelemetrySample, TelemetrySample]
+SamplePair = tuple[TelemetrySample, TelemetrySample]
+"""Before and after a turn."""
 
 
 class Telemetry:
@@ -121,7 +122,7 @@ class Watched:
 
     reason: str | None = None
     """Why the turn does not count; None if it does."""
-    samples: Turn | None = None
+    samples: SamplePair | None = None
 
 
 class Conditions:
@@ -179,7 +180,7 @@ def _gpu_disturbed(before: GpuState, after: GpuState) -> str | None:
     return None
 
 
-def block_telemetry(block: int, turns: Sequence[Turn], reasons: Sequence[str]) -> BlockTelemetry:
+def block_telemetry(block: int, turns: Sequence[SamplePair], reasons: Sequence[str]) -> BlockTelemetry:
     samples = [sample for turn in turns for sample in turn]
     gpus = [sample.gpu for sample in samples if sample.gpu is not None]
     runnable = [sample.runnable for sample in samples if sample.runnable is not None]

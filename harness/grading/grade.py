@@ -1,5 +1,6 @@
-"""Grades one project on one task: build -> load -> check -> time -> Grade. Verdicts are decided only here.
+"""Grades one project on one task: build -> load -> check -> time -> Grade.
 
+Each stage returns a finding, whose cause has a verdict; only here it is decided which finding ends a grade.
 A Grade never relies on a worker's claims alone. Infrastructure failures are raised as InfraError.
 """
 
@@ -141,7 +142,7 @@ class Grader:
         self._judge_cpus, worker_cpus = judge_and_worker_cpus()
         self._gpu = gpu
         # A GPU grades one project at a time, so that a lost device can be attributed.
-        self._turn: AbstractContextManager[object] = nullcontext() if gpu is None else threading.Lock()
+        self._gpu_lock: AbstractContextManager[object] = nullcontext() if gpu is None else threading.Lock()
         transport = None if gpu is None else gpu.transport
         self._workers = Workers(settings, sandbox, toolchain, worker_cpus, transport)
         self._instrumentation = Instrumentation(settings, self._workers, toolchain)
@@ -179,7 +180,7 @@ class Grader:
     ) -> Grade:
         """Grade a project. `log` receives the build log. Raises InfraError and its kinds."""
         work = GradeInProgress(loaded, project, log, observer)
-        with watching(temporary_files(), builds(self._settings.cache)), self._turn:
+        with watching(temporary_files(), builds(self._settings.cache)), self._gpu_lock:
             ended = self._guard.watch(project.digest, partial(self._run, work, project))
         if isinstance(ended, Grade):
             return self._with_emulation(ended, work)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import torch
 
@@ -17,6 +16,7 @@ from harness.judge import adversarial
 from harness.judge.adversarial import INTEGERS, changes
 from harness.judge.guarded_buffers import Arena, Layout
 from harness.judge.problem import Outputs, Problem, Tensors
+from harness.judge.protocol import CHECK_SIZES, EMULATED_SIZES
 from harness.judge.verifier import Case, Verifier, repeatable
 from harness.judge.worker_client import Failed, WorkerClient
 from harness.outcome import Cause
@@ -24,28 +24,6 @@ from harness.records import CheckResult, Finding, Protocol, Target, Workload, Wo
 from harness.records.task import Range
 from harness.suite.catalogue import LoadedTask
 
-
-@dataclass(frozen=True)
-class Plan:
-    hidden: int
-    hidden_bytes: int
-    seeds: int
-    everywhere: bool
-    """Every kind of values and layout on every workload that is small enough, else on one of them."""
-    small_bytes: int
-    """Maximum size of workloads for adversarial values and layouts (the smallest one, if none is)."""
-
-
-EMULATED: dict[Protocol, Plan] = {
-    "quick": Plan(hidden=2, hidden_bytes=1 << 18, seeds=1, everywhere=False, small_bytes=1 << 18),
-    "full": Plan(hidden=6, hidden_bytes=1 << 20, seeds=2, everywhere=True, small_bytes=1 << 20),
-}
-"""On the emulated GPU, which is about a million times slower than a GPU."""
-# Five seeds as KernelBench. The rest is our choice: `quick` should cost little more than the workloads alone.
-PLANS: dict[Protocol, Plan] = {
-    "quick": Plan(hidden=2, hidden_bytes=2 << 20, seeds=1, everywhere=False, small_bytes=3 << 18),
-    "full": Plan(hidden=6, hidden_bytes=64 << 20, seeds=4, everywhere=True, small_bytes=64 << 20),
-}
 _POISON = (0xFF, 0x00)
 _TRIES = 64
 _secret = random.SystemRandom()
@@ -74,17 +52,17 @@ def cases(
     device: torch.device | None = None,
     emulated: bool = False,
 ) -> list[Case]:
-    plan, task = (EMULATED if emulated else PLANS)[protocol], loaded.task
+    size, task = (EMULATED_SIZES if emulated else CHECK_SIZES)[protocol], loaded.task
     every = problems(loaded, target, device=device, sizes="cpu" if emulated else target)
-    chosen = [Case(problem, seeds=plan.seeds) for problem in every]
-    for workload in hidden_workloads(loaded, target, plan.hidden, plan.hidden_bytes):
-        dtypes = task.dtypes[target] if plan.everywhere else (_secret.choice(task.dtypes[target]),)
+    chosen = [Case(problem, seeds=size.seeds) for problem in every]
+    for workload in hidden_workloads(loaded, target, size.hidden, size.hidden_bytes):
+        dtypes = task.dtypes[target] if size.everywhere else (_secret.choice(task.dtypes[target]),)
         chosen += [Case(Problem(loaded, workload, d, device=device, hidden=True)) for d in dtypes]
-    small = [p for p in every if p.size_bytes <= plan.small_bytes]
+    small = [p for p in every if p.size_bytes <= size.small_bytes]
     small = small or [min(every, key=lambda p: p.size_bytes)]
 
     def places(candidates: list[Problem]) -> list[Problem]:
-        return candidates if plan.everywhere or not candidates else [_secret.choice(candidates)]
+        return candidates if size.everywhere or not candidates else [_secret.choice(candidates)]
 
     changeable = [p for p in small if changes(p)]
     for kind in dict.fromkeys([*task.values, *([INTEGERS] if task.exact else [])]):

@@ -1,6 +1,7 @@
 """The outside clock: what a worker's calls take, by the judge's figures and by the worker's claims.
 
-Outside figures are total time / calls, never a median. A claim lowers a score by at most u.
+Outside figures are total time / calls, never a median. A claim lowers a score by at most u,
+the uncertainty of the outside figure (its formula: `lane`).
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from harness.device.telemetry import Turn
+from harness.device.telemetry import SamplePair
 from harness.records.timing import Interference
 
 State = Literal["frozen", "gone", "control"]
@@ -38,7 +38,7 @@ class ReferenceTurn:
     softirqs_per_s: float | None = None
 
 
-def rates(samples: Turn | None) -> tuple[float | None, float | None]:
+def rates(samples: SamplePair | None) -> tuple[float | None, float | None]:
     """(interrupts, softirqs) per second between two samples of the machine; None where they are unknown."""
     if samples is None:
         return None, None

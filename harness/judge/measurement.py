@@ -20,7 +20,7 @@ import torch
 
 from harness import stats
 from harness.device.machine import pinned
-from harness.device.telemetry import Conditions, Turn, Watched, block_telemetry
+from harness.device.telemetry import Conditions, SamplePair, Watched, block_telemetry
 from harness.judge import clock as clocks
 from harness.judge import interference
 from harness.judge.candidates import NULL, STUDENT, Candidates, Schedule
@@ -35,10 +35,9 @@ from harness.judge.worker_client import Failed, WorkerClient
 from harness.judge.worker_reply import SecondaryMode
 from harness.outcome import Cause
 from harness.records import ContenderTiming, Finding, Lane, LaneName, Ratio, TimingResult, WorkloadTiming
-from harness.records.timing import BlockTelemetry, Interference, PhysicalLimit, Secondary
+from harness.records.timing import NOISY, BlockTelemetry, Interference, PhysicalLimit, Secondary
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
-NOISY = "noisy host"
 UNFINISHED = "interval not reached"
 _GONE_TURNS = 4
 """Of each reference with the student's process gone, and as many beside the null project as control."""
@@ -75,7 +74,7 @@ class Measurement:
         """By candidate. Public, so that a calibration can resample them."""
         self._spent_s: dict[str, float] = {}
         self._disturbed: dict[int, list[str]] = {}
-        self._telemetry: dict[int, list[Turn]] = {}
+        self._telemetry: dict[int, list[SamplePair]] = {}
         self._visit: Visit = []
         """The student's last visit, which references are shown too."""
         self._turns: list[ReferenceTurn] = []

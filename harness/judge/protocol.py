@@ -1,4 +1,4 @@
-"""How much is measured: the numbers of `quick` and `full`."""
+"""All numbers of both protocols, `quick` and `full`: how much is checked, and how much is timed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,37 @@ CONFIRMATIONS = 2
 
 
 @dataclass(frozen=True)
+class CheckSize:
+    """How many cases a check has, beside the task's own workloads."""
+
+    hidden: int
+    """Hidden shapes."""
+    hidden_bytes: int
+    """Maximum size of a hidden shape's operands."""
+    seeds: int
+    """Further inputs of each workload."""
+    everywhere: bool
+    """Every kind of values and layout on every workload that is small enough, else on one of them."""
+    small_bytes: int
+    """Maximum size of workloads for adversarial values and layouts (the smallest one, if none is)."""
+
+
+# Five seeds as KernelBench. The rest is our choice: `quick` should cost little more than the workloads alone.
+CHECK_SIZES: dict[Protocol, CheckSize] = {
+    "quick": CheckSize(hidden=2, hidden_bytes=2 << 20, seeds=1, everywhere=False, small_bytes=3 << 18),
+    "full": CheckSize(hidden=6, hidden_bytes=64 << 20, seeds=4, everywhere=True, small_bytes=64 << 20),
+}
+EMULATED_SIZES: dict[Protocol, CheckSize] = {
+    "quick": CheckSize(hidden=2, hidden_bytes=1 << 18, seeds=1, everywhere=False, small_bytes=1 << 18),
+    "full": CheckSize(hidden=6, hidden_bytes=1 << 20, seeds=2, everywhere=True, small_bytes=1 << 20),
+}
+"""On the emulated GPU, beside the CPU target's workloads: it is about a million times slower than a GPU."""
+
+
+@dataclass(frozen=True)
 class Numbers:
+    """How much is timed."""
+
     clean_blocks: int
     """Undisturbed blocks after which it may stop."""
     most_blocks: int

@@ -1,4 +1,4 @@
-"""The verdict on the outputs of calls on one problem.
+"""Compares the outputs of calls on one problem with the truth; what is wrong is a finding.
 
 Truth is computed after the outputs were taken; PyTorch's own error can raise the allowed error, never lower
 it.

@@ -10,6 +10,9 @@ from pydantic import Field
 from harness.records.base import SCHEMA_VERSION, ClockName, LaneName, Protocol, Record
 from harness.records.project import Finding
 
+NOISY = "noisy host"
+"""Flag of a timing that the machine disturbed: shown, never ranked."""
+
 
 class Extent(Record):
     low: float

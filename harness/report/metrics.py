@@ -14,6 +14,7 @@ from typing import Final, Literal
 from harness import stats
 from harness.outcome import Cause, Verdict
 from harness.records import DiagnosticKind, Grade, Reply, RunRecord, TrialRecord, Turn
+from harness.records.timing import NOISY
 from harness.report.comparison_schema import MetricName, Unit, ends
 from harness.report.schema import Gap, Usages
 from harness.text import first_line
@@ -73,7 +74,7 @@ def score(trial: TrialRecord, families: Mapping[str, str], turns: int | None = N
         correct=grade.correct,
         speedup=None if ratio is None else ratio.value,
         distinguishable=ratio is not None and ratio.distinguishable,
-        noisy=grade.timing is not None and "noisy host" in grade.timing.flags,
+        noisy=grade.timing is not None and NOISY in grade.timing.flags,
         usage=usage_of(taken),
         verdict=grade.verdict,
         cause=grade.finding.cause,

@@ -6,10 +6,8 @@ The result does not depend on the order of the records.
 from __future__ import annotations
 
 import math
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from harness import stats
 from harness.errors import UsageError
@@ -220,34 +218,3 @@ def _copied_warning(run: RunRecord, trials: Iterable[TrialRecord]) -> Iterable[s
         labels = arm_labels(run)
         counts = (f"{labels[arm]} {sum(found)} of {len(found)}" for arm, found in correct.items())
         yield f"{COPIED}, of the correct trials: {', '.join(counts)}"
-
-
-@dataclass(frozen=True)
-class Threshold:
-    """`--fail-under METRIC=LIFT`."""
-
-    metric: str
-    lift: float
-
-    @classmethod
-    def parse(cls, text: str) -> Threshold:
-        """`correct=0.1` is +10 points; `deployed=1.05` is a ratio. Raises UsageError."""
-        found = re.fullmatch(r"(compiles|correct|deployed)=([-+]?\d*\.?\d+)", text)
-        if found is None:
-            raise UsageError(f"--fail-under {text}: write compiles=0.1, correct=0.1 or deployed=1.05")
-        return cls(found[1], float(found[2]))
-
-    def missed(self, summary: schema.Summary) -> tuple[str, ...]:
-        """A message for each comparison with without_skill that did not measure at least this lift."""
-        compared = [one for one in summary.comparisons if one.control == "without_skill"]
-        wanted = f"--fail-under wanted a lift of {self.metric}={self.lift:g}"
-        if not compared:
-            return (f"{wanted}, and no skill was compared with no skill",)
-        missed = []
-        for one in compared:
-            row = next(row for row in one.rows if row.metric == self.metric)
-            if row.lift is None or row.lift < self.lift:
-                got = "not measured" if row.lift is None else f"measured {row.lift:.4g}"
-                why = f" ({row.not_measured})" if row.not_measured else ""
-                missed.append(f"{wanted}, {one.model} x {one.label}: {got}{why}")
-        return tuple(missed)

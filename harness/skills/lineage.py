@@ -1,7 +1,8 @@
 """A skill's lineage: the families it was refined on, and its looks at a test split.
 
-The k-th look of a lineage is tested at alpha / 2^k, so all looks together stay below alpha: refining until a
-test split says `helps` is refining on that split. Resuming a run is no new look; new replies are one.
+The k-th look of a lineage is tested at alpha / 2^k, so all looks together stay below alpha: repeating
+refine-and-test until the split says `helps` would fit the skill to that split. Resuming a run is no new look;
+new replies are one.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from harness.stats.interval import require
+from harness.stats.base import require
 from harness.stats.lift import Lift
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from harness.stats.interval import Interval, mean_of, require, share
+from harness.stats.base import Interval, mean_of, require, share
 from harness.stats.lift_interval import sign_flip
 
 

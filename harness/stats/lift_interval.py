@@ -18,8 +18,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from harness.stats.interval import DUST, Interval, finite, mean_of, require, share
-from harness.stats.metrics import clopper_pearson_low
+from harness.stats.base import DUST, Interval, finite, mean_of, require, share
+from harness.stats.rates import clopper_pearson_low
 
 Floats = npt.NDArray[np.float64]
 EXACT_FAMILIES: Final = 20

@@ -8,7 +8,7 @@ standard deviation between families.
 import math
 from statistics import NormalDist
 
-from harness.stats.interval import require, share
+from harness.stats.base import require, share
 from harness.stats.timing_interval import t_cdf, t_ppf
 
 

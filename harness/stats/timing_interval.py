@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import mpmath
 import numpy as np
 
-from harness.stats.interval import DUST, Interval, finite, mean_of, share
+from harness.stats.base import DUST, Interval, finite, mean_of, share
 
 
 @dataclass(frozen=True, slots=True)

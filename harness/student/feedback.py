@@ -25,6 +25,7 @@ from harness.records import (
     TimingResult,
     WorkloadCheck,
 )
+from harness.records.timing import NOISY
 from harness.text import clean, estimate_tokens, first_line, shorten
 
 LINE_CHARS: Final = 400
@@ -213,7 +214,7 @@ def _speed(timing: TimingResult | None) -> list[str]:
         ours = f"{one.workload} {one.dtype} | {one.student.score_us:.4g} us"
         rows.append(f"| {ours} | {references} | {_ratio(one.speedup)} |")
     lines = ["\n".join(rows), f"Speedup over all timed workloads: {_ratio(timing.speedup)}."]
-    if "noisy host" in timing.flags:
+    if NOISY in timing.flags:
         lines.append("The machine was not quiet while it was timed: take the times with care.")
     return lines
 

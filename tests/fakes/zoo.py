@@ -19,6 +19,7 @@ from harness.judge.physical_limits import ABOVE, SUSPICIOUS
 from harness.outcome import Cause, Stage, Verdict
 from harness.records import Grade
 from harness.records.project import COPIED
+from harness.records.timing import NOISY
 from harness.suite.catalogue import LoadedTask
 from tests.fakes.overlays import ZOO, overlaid, throw_away_task, zoo_project
 from tests.fakes.processes import processes_naming
@@ -28,7 +29,6 @@ STRENGTH: tuple[SandboxName, ...] = ("local", "landlock", "bubblewrap", "docker"
 """Weakest first."""
 CHEAT_FLAGS = frozenset({"clock_mismatch", ABOVE, SUSPICIOUS})
 """Flags of a timing that cast doubt on the project; `noisy host` and `clock-limited` are the machine's."""
-NOISY = "noisy host"
 HURRIED_S = 12.0
 """In which a build imports torch, and begins what it never finishes."""
 TRIES = 3

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch", reason="needs torch (pip install torch)")
 
 from harness.judge.adversarial import INTEGERS
-from harness.judge.check import PLANS, cases, check, hidden_workloads
+from harness.judge.check import cases, check, hidden_workloads
+from harness.judge.protocol import CHECK_SIZES
 from harness.judge.verifier import repeatable
 from harness.judge.worker_client import Source, WorkerClient, WorkerPlace
 from harness.outcome import Cause
@@ -256,7 +257,7 @@ def test_quick_is_small_and_full_is_all(loaded: LoadedTask) -> None:
     kinds = Counter(c.values for c in full if c.values != "task")
     assert set(kinds) == set(expected)
     assert min(kinds.values()) >= len(task.dtypes["cuda"])
-    assert sum(c.problem.hidden for c in full) == PLANS["full"].hidden * len(task.dtypes["cuda"])
+    assert sum(c.problem.hidden for c in full) == CHECK_SIZES["full"].hidden * len(task.dtypes["cuda"])
     assert len({c.label for c in full}) == len(full)
 
 

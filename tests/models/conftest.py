@@ -10,7 +10,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from harness.models import Model, ModelOptions, make_model
+from harness.models import Model, ModelOptions
+from harness.models.providers import make_model
 from harness.records import Message, ModelSpec, Request, Sampling
 
 KEYS = {"ANTHROPIC_API_KEY": "sk-ant-test-0123456789", "OPENAI_API_KEY": "sk-test-0123456789"}

@@ -15,7 +15,8 @@ from http.server import BaseHTTPRequestHandler
 import pytest
 
 from harness.errors import PermanentProviderError, ProviderError
-from harness.models import ModelOptions, make_model
+from harness.models import ModelOptions
+from harness.models.providers import make_model
 from harness.records import ModelSpec, Reply, Request
 from tests.fakes.chat_server import listening, serving
 from tests.models.answers import (

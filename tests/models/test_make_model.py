@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.errors import UsageError
-from harness.models import PROVIDERS, make_model
+from harness.models.providers import PROVIDERS, make_model
 from harness.records import ModelSpec
 
 

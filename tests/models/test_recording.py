@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from harness.errors import UsageError
-from harness.models import Model, make_model
+from harness.models import Model
+from harness.models.providers import make_model
 from harness.models.recording import RecordingManifest, RecordingMismatch, load
 from harness.records import ModelSpec, Reply, Request
 from tests.fakes import trials

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
+from harness.cli.eval import Threshold
 from harness.errors import UsageError
 from harness.outcome import Cause, Verdict
 from harness.records import RunRecord, TrialRecord
 from harness.report.html import render_html
 from harness.report.schema import Summary
-from harness.report.summary import Threshold, summarise
+from harness.report.summary import summarise
 from harness.report.wording import headline
 from harness.report.write import report_markdown
 from tests.report import factories as make

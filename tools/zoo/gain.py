@@ -24,9 +24,9 @@ from harness.grading.grade import Grader
 from harness.grading.workers import GradeSettings
 from harness.outcome import Verdict
 from harness.records import Grade, Workload
+from harness.records.timing import NOISY
 from harness.suite.catalogue import LoadedTask
 from tests.fakes.overlays import ZOO, overlaid, throw_away_task
-from tests.fakes.zoo import NOISY
 
 PACKAGE: Final = "torch-ext/scale/__init__.py"
 KERNEL: Final = "scale_cpu/scale.cpp"

@@ -1,4 +1,4 @@
-"""A confidence interval, and the checks of the numbers that go into one."""
+"""What all estimates share: the record of an interval, checks of inputs, the mean."""
 
 import math
 from collections.abc import Iterable, Sequence

@@ -8,7 +8,7 @@ import math
 import pytest
 
 from harness import stats
-from harness.stats.metrics import clopper_pearson_low
+from harness.stats.rates import clopper_pearson_low
 
 
 @pytest.mark.parametrize(

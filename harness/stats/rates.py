@@ -1,11 +1,11 @@
-"""Metrics of trials: pass@k, fast_p, the deployed score; intervals of rates, and Fisher's exact test."""
+"""Rates of trials: intervals and Fisher's exact test, pass@k, fast_p; and the deployed score of one trial."""
 
 import functools
 import math
 from collections.abc import Sequence
 from statistics import NormalDist
 
-from harness.stats.interval import Interval, require, share
+from harness.stats.base import Interval, require, share
 
 
 def wilson(successes: int, n: int, confidence: float = 0.95) -> Interval | None:
