@@ -87,7 +87,8 @@ SYNCHRONIZATION = rows(
 
 def _atomic(emitter: Emitter, slots: Slots, operands: list[str]) -> str:
     """atom d, [a], b{, c}"""
-    type, (to, address, *values) = slots["T"], operands
+    type = slots.get("T") or slots.get("F") or "f32"
+    to, address, *values = operands
     if slots.get("H"):
         values = values[:-1]
     arguments = f"t, {emitter.address(address, slots['S'])}, Space::{space_of(slots)}, {emitter.site()}"
