@@ -22,6 +22,8 @@ from harness.builder.toolchain import CudaToolkit
 from harness.errors import InfraError
 
 HERE: Final = Path(__file__).parent
+_STAND_INS: Final = HERE.parent.parent / "builder/templates/stubs"
+"""For the headers that a CPU-only torch lacks."""
 CUDART, DRIVER, TORCH, C10 = "libcudart.so.13", "libcuda.so.1", "libemulated_torch.so", "libc10_cuda.so"
 _RUNTIME: Final = ("scheduler", "memory", "barriers", "copies", "wgmma", "report", "modules", "cudart")
 _FLAGS: Final = (
@@ -38,7 +40,10 @@ class Runtime:
 
     @property
     def load_order(self) -> tuple[Path, ...]:
-        torch = [self.torch_root / "lib" / name for name in ("libtorch_global_deps.so", "libc10.so", "libtorch_cpu.so")]
+        torch = [
+            self.torch_root / "lib" / name
+            for name in ("libtorch_global_deps.so", "libc10.so", "libtorch_cpu.so")
+        ]
         return (self.folder / CUDART, self.folder / DRIVER, *torch, self.folder / C10, self.folder / TORCH)
 
 
@@ -62,7 +67,13 @@ def build_runtime(cache_folder: Path, cuda: CudaToolkit, torch_root: Path, compi
 def _key(cuda: CudaToolkit, torch_root: Path, compiler: str) -> str:
     sources = sorted([*HERE.glob("*.cpp"), *HERE.glob("*.h")])
     version = (torch_root / "version.py").read_text()
-    facts = [str(cuda.version), version, *_FLAGS, compiler_facts(compiler), *(path.read_text() for path in sources)]
+    facts = [
+        str(cuda.version),
+        version,
+        *_FLAGS,
+        compiler_facts(compiler),
+        *(path.read_text() for path in sources),
+    ]
     return hashlib.sha256("\0".join(facts).encode()).hexdigest()[:24]
 
 
@@ -70,7 +81,9 @@ def _key(cuda: CudaToolkit, torch_root: Path, compiler: str) -> str:
 def compiler_facts(compiler: str) -> str:
     """What compiled code depends on besides its source: the compiler's version and, by -march=native, the CPU."""
     commands = ([compiler, "--version"], [compiler, "-march=native", "-Q", "--help=target"])
-    return "\0".join(subprocess.run(one, capture_output=True, text=True, check=True).stdout for one in commands)
+    return "\0".join(
+        subprocess.run(one, capture_output=True, text=True, check=True).stdout for one in commands
+    )
 
 
 def _compile_all(folder: Path, cuda: CudaToolkit, torch_root: Path, compiler: str) -> None:
@@ -89,7 +102,8 @@ def _compile_all(folder: Path, cuda: CudaToolkit, torch_root: Path, compiler: st
     _run(compiler, *_FLAGS, "-shared", *link, "-o", cudart)
     driver = (str(HERE / "driver.cpp"), cudart, f"-Wl,-soname,{DRIVER}")
     _run(compiler, *_FLAGS, *cuda_include, "-shared", *driver, "-o", str(folder / DRIVER))
-    torch = [f"-I{torch_root / 'include'}", f"-I{torch_root / 'include/torch/csrc/api/include'}"]
+    include = torch_root / "include"
+    torch = [f"-I{include}", f"-I{include / 'torch/csrc/api/include'}", "-idirafter", str(_STAND_INS)]
     libraries = [str(torch_root / "lib" / name) for name in ("libtorch_cpu.so", "libc10.so")]
     for source, library in (("torch_shim", TORCH), ("c10_cuda", C10)):
         files = (str(HERE / f"{source}.cpp"), cudart, *libraries, f"-Wl,-soname,{library}")
@@ -99,7 +113,9 @@ def _compile_all(folder: Path, cuda: CudaToolkit, torch_root: Path, compiler: st
 
 
 def _run(*command: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "LC_ALL": "C"})
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env={**os.environ, "LC_ALL": "C"}
+    )
     if done.returncode != 0:
         raise InfraError(f"{command[0]} cannot build the emulated GPU: {done.stderr[:2000]}")
 
@@ -121,5 +137,7 @@ def _defined(objects: Sequence[str]) -> set[str]:
 def _stubs(names: set[str]) -> str:
     """Functions that the emulator lacks: a project that calls one learns which, and the call fails."""
     head = 'extern "C" int emulated_unsupported(const char*);\n'
-    body = (f'extern "C" int {name}() {{ return emulated_unsupported("{name}"); }}\n' for name in sorted(names))
+    body = (
+        f'extern "C" int {name}() {{ return emulated_unsupported("{name}"); }}\n' for name in sorted(names)
+    )
     return head + "".join(body)

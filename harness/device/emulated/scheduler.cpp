@@ -114,7 +114,7 @@ void reserve(Group& g, uint64_t threads, uint64_t blocks, uint64_t stack_size) {
     g.stack_size = stack_size;
   }
   while (g.stacks.size() < threads) {
-    void* p = mmap(nullptr, stack_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void* p = mmap(nullptr, g.stack_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED) throw std::bad_alloc();
     g.stacks.push_back(static_cast<uint8_t*>(p));
   }

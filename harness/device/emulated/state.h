@@ -119,6 +119,7 @@ struct Issued {
   std::vector<BulkGroup> bulk;               // committed
   BulkGroup open_bulk;
   uint32_t wgmma_issued = 0, wgmma_waited = 0, wgmma_settled = 0;
+  bool wgmma_fenced = false;
   std::vector<uint32_t> wgmma_groups;  // number of operations issued at each commit
 };
 

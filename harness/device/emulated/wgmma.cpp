@@ -256,12 +256,21 @@ void forget(BlockState& b, Warpgroup& w, uint32_t index) {
 
 }  // namespace
 
-void wgmma_fence(Thread&, Site) {}
+void wgmma_fence(Thread& t, Site) { issued(t).wgmma_fenced = true; }
+
+// Registers that anything but wgmma of one shape has touched need wgmma.fence (section 9.7.15.7.1).
+static void check_fence(Thread& t, const uint32_t* accumulators, unsigned registers, bool accumulate, Site site) {
+  bool in_flight = accumulate;
+  for (unsigned i = 0; i < registers && in_flight; i++) in_flight = accumulators[i] >> 22 == TOKEN >> 22;
+  if (issued(t).wgmma_fenced || in_flight) return;
+  report("race", &t, site, "wgmma.mma_async without wgmma.fence after its registers were used");
+}
 
 void wgmma_issue(Thread& t, const Wgmma& shape, uint32_t* accumulators, unsigned registers, const uint32_t* a_registers,
                  uint64_t a_descriptor, uint64_t b_descriptor, bool accumulate, Site site) {
   Warpgroup& w = warpgroup(t);
   const uint32_t sequence = issued(t).wgmma_issued++;
+  check_fence(t, accumulators, registers, accumulate, site);
   if (t.warp / 4 * 4 + 4 > t.state->block->warps) fault(t, "wgmma in a warpgroup of less than four warps", site);
   if (sequence == w.first + w.operations.size()) {
     WgmmaOperation o{};
@@ -300,6 +309,7 @@ void wgmma_wait(Thread& t, uint32_t groups_left, Site site) {
   const uint32_t through = last[-1];
   i.wgmma_groups.erase(i.wgmma_groups.begin(), last);
   i.wgmma_waited = through;
+  i.wgmma_fenced = false;
   while (w.first < through) {
     uint32_t at = 0;
     const uint32_t end = through - w.first;
