@@ -9,44 +9,30 @@ enum class Edge { clamp, wrap };
 enum class Logic { and_, or_, xor_ };
 
 // ---- integers (9.7.1)
-template <class T>
-constexpr bool is_signed = std::is_signed_v<T>;
-template <class T>
-using Double = std::conditional_t<
+template <class T> constexpr bool is_signed = std::is_signed_v<T>;
+template <class T> using Double = std::conditional_t<
     sizeof(T) == 8, std::conditional_t<is_signed<T>, s128, u128>,
     std::conditional_t<sizeof(T) == 4, std::conditional_t<is_signed<T>, s64, u64>, std::conditional_t<is_signed<T>, s32, u32>>>;
 
 template <class T>
-inline Double<T> wide_product(T a, T b) {
-  return static_cast<Double<T>>(a) * static_cast<Double<T>>(b);
-}
+inline Double<T> wide_product(T a, T b) { return static_cast<Double<T>>(a) * static_cast<Double<T>>(b); }
+template <class T> inline T low_product(T a, T b) { return static_cast<T>(static_cast<u64>(a) * static_cast<u64>(b)); }
+template <class T> inline T high_product(T a, T b) { return static_cast<T>(wide_product(a, b) >> (8 * sizeof(T))); }
 template <class T>
-inline T low_product(T a, T b) {
-  return static_cast<T>(static_cast<u64>(a) * static_cast<u64>(b));
-}
-template <class T>
-inline T high_product(T a, T b) {
-  return static_cast<T>(wide_product(a, b) >> (8 * sizeof(T)));
-}
-template <class T>
-inline T part_of_product(T a, T b, Part part) {
-  return part == Part::lo ? low_product(a, b) : high_product(a, b);
-}
+inline T part_of_product(T a, T b, Part part) { return part == Part::lo ? low_product(a, b) : high_product(a, b); }
 template <class T>
 inline T product24(T a, T b, Part part) {  // bits 0 to 31 or 16 to 47 of the product of two 24-bit numbers
   auto low24 = [](T x) { return static_cast<Double<T>>(static_cast<T>(x << 8) >> 8); };
   return static_cast<T>(low24(a) * low24(b) >> (part == Part::lo ? 0 : 16));
 }
-template <class T>
-inline T quotient(T a, T b) {  // by zero: all ones, as on hardware
+template <class T> inline T quotient(T a, T b) {  // by zero: all ones, as on hardware
   if (b == 0) return static_cast<T>(-1);
   if constexpr (is_signed<T>) {
     if (b == static_cast<T>(-1)) return static_cast<T>(0 - static_cast<u64>(a));
   }
   return a / b;
 }
-template <class T>
-inline T remainder_of(T a, T b) {
+template <class T> inline T remainder_of(T a, T b) {
   if (b == 0) return a;
   if constexpr (is_signed<T>) {
     if (b == static_cast<T>(-1)) return 0;
@@ -63,8 +49,7 @@ struct Min {
 struct Max {
   template <class T> T operator()(T a, T b) const { return std::max(a, b); }
 };
-template <class H, class Operation>
-inline u32 packed(u32 a, u32 b, Operation operation, bool relu = false) {
+template <class H, class Operation> inline u32 packed(u32 a, u32 b, Operation operation, bool relu = false) {
   H low = operation(static_cast<H>(a), static_cast<H>(b)), high = operation(static_cast<H>(a >> 16), static_cast<H>(b >> 16));
   if (relu) low = std::max<H>(low, 0), high = std::max<H>(high, 0);
   return static_cast<u16>(low) | static_cast<u32>(static_cast<u16>(high)) << 16;
@@ -72,8 +57,7 @@ inline u32 packed(u32 a, u32 b, Operation operation, bool relu = false) {
 
 inline u32 leading_zeros(u32 a) { return a ? __builtin_clz(a) : 32; }
 inline u32 leading_zeros(u64 a) { return a ? __builtin_clzll(a) : 64; }
-template <bool Shift, class T>
-inline u32 leading_bit(T a) {
+template <bool Shift, class T> inline u32 leading_bit(T a) {
   auto bits = static_cast<std::make_unsigned_t<T>>(a < 0 ? ~a : a);
   if (bits == 0) return ~0u;
   u32 zeros = leading_zeros(bits);
@@ -86,14 +70,12 @@ inline u32 nth_set_bit(u32 mask, u32 base, s32 offset) {
     if (mask >> at & 1 && --left == 0) return at;
   return ~0u;
 }
-template <class T>
-inline T reversed_bits(T a) {
+template <class T> inline T reversed_bits(T a) {
   T out = 0;
   for (unsigned i = 0; i < 8 * sizeof(T); i++) out |= (a >> i & 1) << (8 * sizeof(T) - 1 - i);
   return out;
 }
-template <class T>
-inline T bit_field(T a, u32 position, u32 length) {
+template <class T> inline T bit_field(T a, u32 position, u32 length) {
   constexpr u32 width = 8 * sizeof(T);
   u32 begin = position & 255, count = length & 255;
   if (count == 0) return 0;
@@ -105,8 +87,7 @@ inline T bit_field(T a, u32 position, u32 length) {
   if (begin + count > width) mask = (static_cast<std::make_unsigned_t<T>>(-1)) >> begin;
   return static_cast<T>((field & mask) | (sign & ~mask));
 }
-template <class T>
-inline T with_bit_field(T from, T into, u32 position, u32 length) {
+template <class T> inline T with_bit_field(T from, T into, u32 position, u32 length) {
   constexpr u32 width = 8 * sizeof(T);
   u32 begin = position & 255, count = length & 255;
   if (begin >= width) return into;
@@ -118,21 +99,18 @@ inline u32 bit_mask(u32 position, u32 length, Edge edge) {
   u32 count = edge == Edge::clamp ? std::min(length, 32u) : length & 31;
   return static_cast<u32>(((1ull << count) - 1) << begin);
 }
-template <class T>
-inline T extended(T a, u32 length, Edge edge) {
+template <class T> inline T extended(T a, u32 length, Edge edge) {
   u32 count = edge == Edge::clamp ? std::min(length, 32u) : length & 31;
   if (count == 0) return 0;
   return static_cast<T>(a << (32 - count)) >> (32 - count);
 }
-template <class A, class B>
-inline u32 dot4(A, B, u32 a, u32 b, u32 c) {
+template <class A, class B> inline u32 dot4(A, B, u32 a, u32 b, u32 c) {
   using SmallA = std::conditional_t<is_signed<A>, s8, u8>;
   using SmallB = std::conditional_t<is_signed<B>, s8, u8>;
   for (int i = 0; i < 4; i++) c += static_cast<s32>(static_cast<SmallA>(a >> 8 * i)) * static_cast<SmallB>(b >> 8 * i);
   return c;
 }
-template <class A, class B>
-inline u32 dot2(A, B, u32 a, u32 b, u32 c, Part part) {
+template <class A, class B> inline u32 dot2(A, B, u32 a, u32 b, u32 c, Part part) {
   using SmallA = std::conditional_t<is_signed<A>, s16, u16>;
   using SmallB = std::conditional_t<is_signed<B>, s8, u8>;
   u32 half = part == Part::lo ? b : b >> 16;
@@ -141,15 +119,13 @@ inline u32 dot2(A, B, u32 a, u32 b, u32 c, Part part) {
 }
 
 // ---- with carry (9.7.2)
-template <class T>
-inline T add_carry(T a, T b, bool in, bool& out) {
+template <class T> inline T add_carry(T a, T b, bool in, bool& out) {
   using U = std::make_unsigned_t<T>;
   U sum = static_cast<U>(a) + static_cast<U>(b), all = sum + in;
   out = sum < static_cast<U>(a) || all < sum;
   return static_cast<T>(all);
 }
-template <class T>
-inline T subtract_borrow(T a, T b, bool in, bool& out) {
+template <class T> inline T subtract_borrow(T a, T b, bool in, bool& out) {
   bool borrow = a < b || (a == b && in);
   T result = a - b - in;
   out = borrow;
@@ -157,15 +133,13 @@ inline T subtract_borrow(T a, T b, bool in, bool& out) {
 }
 
 // ---- logic and shifts (9.7.8)
-template <u32 Table>
-inline u32 lop3(u32 a, u32 b, u32 c) {
+template <u32 Table> inline u32 lop3(u32 a, u32 b, u32 c) {
   u32 out = 0;
   for (u32 row = 0; row < 8; row++)
     if (Table >> row & 1) out |= (row & 4 ? a : ~a) & (row & 2 ? b : ~b) & (row & 1 ? c : ~c);
   return out;
 }
-template <u32 Table>
-inline u32 lop3_test(u32 a, u32 b, u32 c, Logic logic, bool given, bool& second) {
+template <u32 Table> inline u32 lop3_test(u32 a, u32 b, u32 c, Logic logic, bool given, bool& second) {
   u32 out = lop3<Table>(a, b, c);
   second = logic == Logic::and_ ? out != 0 && given : out != 0 || given;
   return out;
@@ -179,11 +153,8 @@ inline u32 funnel_right(u32 low, u32 high, u32 count, Edge edge) {
   return static_cast<u32>((static_cast<u64>(high) << 32 | low) >> n);
 }
 template <class T>
-inline T shifted_left(T a, u32 count) {
-  return count >= 8 * sizeof(T) ? 0 : static_cast<T>(a << count);
-}
-template <class T>
-inline T shifted_right(T a, u32 count) {
+inline T shifted_left(T a, u32 count) { return count >= 8 * sizeof(T) ? 0 : static_cast<T>(a << count); }
+template <class T> inline T shifted_right(T a, u32 count) {
   if (count >= 8 * sizeof(T)) return a < 0 ? static_cast<T>(-1) : 0;
   return static_cast<T>(a >> count);
 }
@@ -205,14 +176,12 @@ inline u32 permuted(u32 a, u32 b, u32 selector, Permute mode) {
 }
 
 // ---- floating point (9.7.3, 9.7.4): one rounding, in the direction R
-template <class T>
-inline bool is_nan(T a) {
+template <class T> inline bool is_nan(T a) {
   if constexpr (is_float<T>) return std::isnan(static_cast<f64>(a));
   else return false;
 }
 // Applies an operation to both halves of pairs.
-template <class F, class T, class... More>
-inline T each(F operation, T a, More... more) {
+template <class F, class T, class... More> inline T each(F operation, T a, More... more) {
   if constexpr (is_pair<T>) return {operation(a.low, more.low...), operation(a.high, more.high...)};
   else return operation(a, more...);
 }
@@ -228,16 +197,13 @@ inline T basic(F operation, T a, More... more) {
   result = flush<Ftz>(result);
   return Sat ? saturated(result) : result;
 }
-template <Rounding R, bool Ftz, bool Sat, class T>
-inline T add(T a, T b) {
+template <Rounding R, bool Ftz, bool Sat, class T> inline T add(T a, T b) {
   return each([](auto x, auto y) { return basic<R, Ftz, Sat>([](auto p, auto q) { return p + q; }, x, y); }, a, b);
 }
-template <Rounding R, bool Ftz, bool Sat, class T>
-inline T subtract(T a, T b) {
+template <Rounding R, bool Ftz, bool Sat, class T> inline T subtract(T a, T b) {
   return each([](auto x, auto y) { return basic<R, Ftz, Sat>([](auto p, auto q) { return p - q; }, x, y); }, a, b);
 }
-template <Rounding R, bool Ftz, bool Sat, class T>
-inline T multiply(T a, T b) {
+template <Rounding R, bool Ftz, bool Sat, class T> inline T multiply(T a, T b) {
   return each([](auto x, auto y) { return basic<R, Ftz, Sat>([](auto p, auto q) { return p * q; }, x, y); }, a, b);
 }
 // x + y in f64 rounded to odd, so that a later rounding to fewer bits is the only one.
@@ -249,73 +215,56 @@ inline f64 odd_sum(f64 x, f64 y) {
   if (error == 0 || bits & 1) return sum;
   return std::bit_cast<f64>((error > 0) == (sum > 0) ? bits + 1 : bits - 1);
 }
-template <Rounding R, bool Ftz, bool Sat, class T>
-inline T fused(T a, T b, T c) {
+template <Rounding R, bool Ftz, bool Sat, class T> inline T fused(T a, T b, T c) {
   auto one = [](auto x, auto y, auto z) {
     if constexpr (is_small<decltype(x)>) return basic<R, Ftz, Sat>([](f64 p, f64 q, f64 r) { return odd_sum(p * q, r); }, x, y, z);
     else return basic<R, Ftz, Sat>([](auto p, auto q, auto r) { return std::fma(p, q, r); }, x, y, z);
   };
   return each(one, a, b, c);
 }
-template <Rounding R, bool Ftz, class T>
-inline T divide(T a, T b) {
+template <Rounding R, bool Ftz, class T> inline T divide(T a, T b) {
   return basic<R, Ftz, false>([](auto p, auto q) { return p / q; }, a, b);
 }
-template <Rounding R, bool Ftz, class T>
-inline T root(T a) {
+template <Rounding R, bool Ftz, class T> inline T root(T a) {
   return basic<R, Ftz, false>([](auto p) { return std::sqrt(p); }, a);
 }
 enum class Divide { approx, full };
-template <bool Ftz>
-inline f32 divide_approximate(f32 a, f32 b, Divide kind) {
+template <bool Ftz> inline f32 divide_approximate(f32 a, f32 b, Divide kind) {
   if (kind == Divide::approx && std::fabs(b) > 0x1p126f && std::isfinite(b)) return std::isinf(a) ? NAN : 0.0f * a * b;
   return divide<r_rn, Ftz>(a, b);
 }
 template <bool Ftz, class T>
-inline T reciprocal_root(T a) {
-  return flush<Ftz>(static_cast<T>(1 / std::sqrt(static_cast<f64>(flush<Ftz>(a)))));
-}
+inline T reciprocal_root(T a) { return flush<Ftz>(static_cast<T>(1 / std::sqrt(static_cast<f64>(flush<Ftz>(a))))); }
 inline f64 upper_word(f64 a) { return std::bit_cast<f64>(std::bit_cast<u64>(a) & ~0xffffffffull); }
-template <bool Ftz, class T>
-inline T power_of_two(T a) {
+template <bool Ftz, class T> inline T power_of_two(T a) {
   return each([](auto x) { return flush<Ftz>(decltype(x)(std::exp2(static_cast<f32>(flush<Ftz>(x))))); }, a);
 }
-template <class T>
-inline T hyperbolic_tangent(T a) {
+template <class T> inline T hyperbolic_tangent(T a) {
   return each([](auto x) { return decltype(x)(std::tanh(static_cast<f32>(x))); }, a);
 }
 
-template <class T>
-inline T with_sign(T a, bool negative) {
+template <class T> inline T with_sign(T a, bool negative) {
   if constexpr (is_small<T>) return std::bit_cast<T>(static_cast<u16>((a.bits & 0x7fff) | negative << 15));
   else return std::copysign(a, negative ? T(-1) : T(1));
 }
-template <class T>
-inline bool sign_of(T a) {
-  return std::signbit(static_cast<f64>(a));
-}
-template <bool Ftz, class T>
-inline T magnitude(T a) {
+template <class T> inline bool sign_of(T a) { return std::signbit(static_cast<f64>(a)); }
+template <bool Ftz, class T> inline T magnitude(T a) {
   return each([](auto x) { return with_sign(flush<Ftz>(x), false); }, a);
 }
-template <bool Ftz, class T>
-inline T negated(T a) {
+template <bool Ftz, class T> inline T negated(T a) {
   return each([](auto x) { return with_sign(flush<Ftz>(x), !sign_of(x)); }, a);
 }
-template <bool On, class T>
-inline T relu(T a) {  // NaN stays NaN, negative numbers become +0
+template <bool On, class T> inline T relu(T a) {  // NaN stays NaN, negative numbers become +0
   if constexpr (!On) return a;
   else return each([](auto x) { return !is_nan(x) && sign_of(x) ? decltype(x)(0.0f) : x; }, a);
 }
-template <class T>
-inline T canonical_nan() {
+template <class T> inline T canonical_nan() {
   if constexpr (is_small<T>) return std::bit_cast<T>(static_cast<u16>(0x7fff));
   else if constexpr (std::is_same_v<T, f32>) return std::bit_cast<f32>(0x7fffffffu);
   else return std::numeric_limits<T>::quiet_NaN();
 }
 // -0 is less than +0. NaN: the other operand, or with `Nan` a NaN.
-template <bool Ftz, bool Nan, bool XorSign, bool Greater, class T>
-inline T extreme(T left, T right) {
+template <bool Ftz, bool Nan, bool XorSign, bool Greater, class T> inline T extreme(T left, T right) {
   auto one = [](auto x, auto y) {
     using E = decltype(x);
     E a = flush<Ftz>(x), b = flush<Ftz>(y);
@@ -333,16 +282,11 @@ inline T extreme(T left, T right) {
   return each(one, left, right);
 }
 template <bool Ftz, bool Nan, bool XorSign, class T>
-inline T minimum(T a, T b) {
-  return extreme<Ftz, Nan, XorSign, false>(a, b);
-}
+inline T minimum(T a, T b) { return extreme<Ftz, Nan, XorSign, false>(a, b); }
 template <bool Ftz, bool Nan, bool XorSign, class T>
-inline T maximum(T a, T b) {
-  return extreme<Ftz, Nan, XorSign, true>(a, b);
-}
+inline T maximum(T a, T b) { return extreme<Ftz, Nan, XorSign, true>(a, b); }
 enum class Class { finite, infinite, number, notanumber, normal, subnormal };
-template <class T>
-inline bool is_class(T a, Class kind) {
+template <class T> inline bool is_class(T a, Class kind) {
   switch (kind) {
     case Class::finite: return std::isfinite(a);
     case Class::infinite: return std::isinf(a);
@@ -355,8 +299,7 @@ inline bool is_class(T a, Class kind) {
 
 // ---- comparison (9.7.6, 9.7.7). Ordered relations are false for NaN, unordered ones true.
 enum class Relation { eq, ne, lt, le, gt, ge, lo, ls, hi, hs, equ, neu, ltu, leu, gtu, geu, num, nan };
-template <Relation C, bool Ftz, class T>
-inline bool compare(T left, T right) {
+template <Relation C, bool Ftz, class T> inline bool compare(T left, T right) {
   using enum Relation;
   T a = flush<Ftz>(left), b = flush<Ftz>(right);
   constexpr bool unordered_is_true = C == equ || C == neu || C == ltu || C == leu || C == gtu || C == geu;
@@ -382,8 +325,7 @@ inline bool outcome(bool value, Logic logic, bool given, bool& second) {
   second = outcome(!value, logic, given);
   return outcome(value, logic, given);
 }
-template <class T>
-inline T truth(bool value) {
+template <class T> inline T truth(bool value) {
   if constexpr (is_float<T>) return T(value ? 1.0f : 0.0f);
   else return value ? static_cast<T>(-1) : 0;
 }
@@ -391,15 +333,12 @@ struct Two {
   bool low, high;
 };
 template <Relation C, bool Ftz, class H>
-inline Two compare_pair(Pair<H> a, Pair<H> b) {
-  return {compare<C, Ftz>(a.low, b.low), compare<C, Ftz>(a.high, b.high)};
-}
+inline Two compare_pair(Pair<H> a, Pair<H> b) { return {compare<C, Ftz>(a.low, b.low), compare<C, Ftz>(a.high, b.high)}; }
 inline bool low_of(Two both, bool& second) {
   second = both.high;
   return both.low;
 }
-template <class D>
-inline u32 truth_of_pair(Two both) {
+template <class D> inline u32 truth_of_pair(Two both) {
   if constexpr (is_pair<D>) return std::bit_cast<u32>(D{truth<decltype(D::low)>(both.low), truth<decltype(D::low)>(both.high)});
   else return (both.low ? 0xffff : 0) | (both.high ? 0xffff0000 : 0);
 }

@@ -7,8 +7,7 @@ namespace emulated {
 
 constexpr const Format &e4m3x2_format = E4M3, &e5m2x2_format = E5M2;
 
-template <bool Relu>
-inline u32 encode_pair(const Format& format, f32 low, f32 high) {
+template <bool Relu> inline u32 encode_pair(const Format& format, f32 low, f32 high) {
   return encode(format, relu<Relu>(low), r_rn, true) | encode(format, relu<Relu>(high), r_rn, true) << 8;
 }
 inline f16x2 decode_pair(const Format& format, u32 codes) {
@@ -34,8 +33,7 @@ struct Decoded {
 };
 inline const Decoded e4m3_values(E4M3), e5m2_values(E5M2);
 
-template <Element E>
-inline auto element(u64 word, int index) {
+template <Element E> inline auto element(u64 word, int index) {
   u64 bits = word >> (index * bits_of(E) & 63);
   if constexpr (E == Element::f64) return std::bit_cast<f64>(word);
   else if constexpr (E == Element::tf32) return std::bit_cast<f32>(static_cast<u32>(bits) & 0xffffe000);
@@ -96,8 +94,7 @@ inline void multiply_matrices(Thread& t, Word (&a)[NA], Word (&b)[NB], Word (&c)
 inline u16 half_of(const u32 (&words)[EXCHANGE_WORDS], int column) { return static_cast<u16>(words[column / 2] >> 16 * (column % 2)); }
 
 // Lanes 8 m to 8 m + 7 give the addresses of the rows of matrix m; each reads its row, then all share them.
-template <int N, bool Transposed>
-inline void load_matrix(Thread& t, u32 (&to)[N], u64 address, Space space, Site site) {
+template <int N, bool Transposed> inline void load_matrix(Thread& t, u32 (&to)[N], u64 address, Space space, Site site) {
   u32 row[4] = {};
   if (t.lane < 8 * N) load(t, row, address, space, site);
   Exchange all = warp_exchange(t, ~0u, row, 4, site);

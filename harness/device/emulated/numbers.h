@@ -131,40 +131,32 @@ struct bf16 {
   }
 };
 
-template <class H>
-struct Pair {
+template <class H> struct Pair {
   H low, high;
 };
 using f16x2 = Pair<f16>;
 using bf16x2 = Pair<bf16>;
 using f32x2 = Pair<f32>;
-template <class T>
-constexpr bool is_pair = false;
-template <class H>
-constexpr bool is_pair<Pair<H>> = true;
-template <class T>
-constexpr bool is_small = std::is_same_v<T, f16> || std::is_same_v<T, bf16>;
-template <class T>
-constexpr bool is_float = std::is_floating_point_v<T> || is_small<T>;
+template <class T> constexpr bool is_pair = false;
+template <class H> constexpr bool is_pair<Pair<H>> = true;
+template <class T> constexpr bool is_small = std::is_same_v<T, f16> || std::is_same_v<T, bf16>;
+template <class T> constexpr bool is_float = std::is_floating_point_v<T> || is_small<T>;
 
 // ---- registers hold bits; as<T> reads their lower part as a T, put<T> writes one, extended by its sign if it has one.
 template <int Bytes>
 using Bits = std::conditional_t<Bytes == 1, u8, std::conditional_t<Bytes == 2, u16, std::conditional_t<Bytes == 4, u32, u64>>>;
 
-template <class T, class Register>
-inline T as(Register bits) {
+template <class T, class Register> inline T as(Register bits) {
   if constexpr (std::is_integral_v<T> || sizeof(T) == 16) return static_cast<T>(bits);
   else return std::bit_cast<T>(static_cast<Bits<sizeof(T)>>(bits));
 }
-template <class T, class Register>
-inline void put(Register& to, T value) {
+template <class T, class Register> inline void put(Register& to, T value) {
   if constexpr (std::is_integral_v<T> || sizeof(T) == 16) to = static_cast<Register>(value);
   else to = std::bit_cast<Bits<sizeof(T)>>(value);
 }
 
 // ---- rounding modes of basic operations on f32 and f64
-template <Rounding R, class F>
-inline auto rounding(F operation) {
+template <Rounding R, class F> inline auto rounding(F operation) {
   if constexpr (R == r_rn) {
     return operation();
   } else {
@@ -184,25 +176,21 @@ inline auto rounding(F operation) {
   }
 }
 // The compiler may not move arithmetic on these values across a change of the rounding mode.
-template <Rounding R, class T>
-inline T opaque(T value) {
+template <Rounding R, class T> inline T opaque(T value) {
   if constexpr (R != r_rn) asm volatile("" : "+m"(value) : : "memory");
   return value;
 }
 
 // ---- subnormal numbers and ranges
-template <bool Ftz, class T>
-inline T flush(T value) {
+template <bool Ftz, class T> inline T flush(T value) {
   if constexpr (Ftz && std::is_same_v<T, f32>) return std::fabs(value) < 0x1p-126f ? std::copysign(0.0f, value) : value;
   else if constexpr (Ftz && std::is_same_v<T, f16>) return std::bit_cast<f16>(static_cast<u16>(value.bits & 0x7c00 ? value.bits : value.bits & 0x8000));
   else return value;
 }
-template <class T>
-inline T saturated(T value) {
+template <class T> inline T saturated(T value) {
   return value > T(0.0f) ? value < T(1.0f) ? value : T(1.0f) : T(0.0f);  // NaN is 0
 }
-template <class T>
-inline T clamped(s128 value) {
+template <class T> inline T clamped(s128 value) {
   s128 low = std::numeric_limits<T>::min(), high = std::numeric_limits<T>::max();
   return static_cast<T>(value < low ? low : value > high ? high : value);
 }
@@ -221,16 +209,14 @@ inline double integral(Integral mode, double value) {
 }
 
 // Out of range: the nearest number. NaN: 0, or the lowest s64 for results of 64 bits.
-template <class D>
-inline D to_integer(double value) {
+template <class D> inline D to_integer(double value) {
   if (std::isnan(value)) return sizeof(D) == 8 ? static_cast<D>(1ull << 63) : 0;
   double low = static_cast<double>(std::numeric_limits<D>::min()), high = static_cast<double>(std::numeric_limits<D>::max());
   return value <= low ? std::numeric_limits<D>::min() : value >= high ? std::numeric_limits<D>::max() : static_cast<D>(value);
 }
 
 // An integer as a double with at least 53 significant bits and an odd last bit where it is inexact.
-template <class S>
-inline double odd_double(S value) {
+template <class S> inline double odd_double(S value) {
   s128 wide = value, size = wide < 0 ? -wide : wide;
   if (size >> 53) size = ((size >> 11) | ((size & 2047) != 0)) << 11;
   double result = static_cast<double>(static_cast<u64>(size));
@@ -247,14 +233,12 @@ inline D narrowed(double value) {  // from a value that is exact or rounded to o
   else return std::bit_cast<D>(static_cast<u16>(encode(std::is_same_v<D, f16> ? F16 : BF16, value, R, Finite)));
 }
 
-template <class P, Rounding R, bool Finite>
-inline P pair(f32 low, f32 high) {
+template <class P, Rounding R, bool Finite> inline P pair(f32 low, f32 high) {
   using H = decltype(P::low);
   return {narrowed<H, R, Finite>(low), narrowed<H, R, Finite>(high)};
 }
 
-template <class D, class S, Rounding R, Integral I, bool Ftz, bool Sat>
-inline D converted(S value) {
+template <class D, class S, Rounding R, Integral I, bool Ftz, bool Sat> inline D converted(S value) {
   if constexpr (is_float<S> && is_float<D>) {
     double wide = integral(I, flush<Ftz>(value));
     D result = flush<Ftz>(narrowed<D, R>(wide));

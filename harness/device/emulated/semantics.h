@@ -10,26 +10,20 @@ namespace emulated {
 constexpr u32 poison_u32 = 0xffbadbad;  // a NaN
 constexpr u64 poison_u64 = 0xffbadbadffbadbad;
 constexpr u128 poison_u128 = static_cast<u128>(poison_u64) << 64 | poison_u64;
-template <size_t N>
-inline void poison(u8 (&buffer)[N]) {
-  std::memset(buffer, 0xbd, N);
-}
+template <size_t N> inline void poison(u8 (&buffer)[N]) { std::memset(buffer, 0xbd, N); }
 
 // ---- ld and st (9.7.9.8 to 9.7.9.11) with .volatile, .relaxed, .acquire, .release, and of parameters
-template <class V, unsigned N>
-inline void load_ordered(Thread& t, V (&to)[N], u64 address, Space space, Site site) {
+template <class V, unsigned N> inline void load_ordered(Thread& t, V (&to)[N], u64 address, Space space, Site site) {
   std::memcpy(to, atomic_address(t, address, sizeof to, space, site, false), sizeof to);
 }
 template <class V, unsigned N>
 inline void store_ordered(Thread& t, const V (&from)[N], u64 address, Space space, Site site) {
   std::memcpy(atomic_address(t, address, sizeof from, space, site), from, sizeof from);
 }
-template <class V, unsigned N>
-inline void parameter_load(V (&to)[N], u64 address) {
+template <class V, unsigned N> inline void parameter_load(V (&to)[N], u64 address) {
   std::memcpy(to, reinterpret_cast<const void*>(address), sizeof to);
 }
-template <class V, unsigned N>
-inline void parameter_store(const V (&from)[N], u64 address) {
+template <class V, unsigned N> inline void parameter_store(const V (&from)[N], u64 address) {
   std::memcpy(reinterpret_cast<void*>(address), from, sizeof from);
 }
 inline bool in_space(const Thread& t, u64 generic, Space space) {
@@ -41,8 +35,7 @@ inline bool in_space(const Thread& t, u64 generic, Space space) {
 // ---- atom and red (9.7.13.5, 9.7.13.6). Fibers of one address space: reading, then writing, is atomic.
 enum class Atomic { add_, min_, max_, and_, or_, xor_, exch_, cas_, inc_, dec_ };
 
-template <Atomic A, class T>
-inline T combined(T old, T value) {
+template <Atomic A, class T> inline T combined(T old, T value) {
   if constexpr (A == Atomic::exch_) return value;
   else if constexpr (std::is_integral_v<T>) {
     if constexpr (A == Atomic::add_) return old + value;
@@ -59,8 +52,7 @@ inline T combined(T old, T value) {
     else return maximum<false, false, false>(old, value);
   }
 }
-template <Atomic A, class T>
-inline T atomic(Thread& t, u64 address, Space space, Site site, T value) {
+template <Atomic A, class T> inline T atomic(Thread& t, u64 address, Space space, Site site, T value) {
   void* at = atomic_address(t, address, sizeof(T), space, site);
   T old;
   std::memcpy(&old, at, sizeof old);
@@ -127,8 +119,7 @@ inline u32 match_all(Thread& t, u64 value, u32 mask, Site site, bool& equal) {
     if (all.lanes >> lane & 1 && (all.words[lane][0] != words[0] || all.words[lane][1] != words[1])) equal = false;
   return equal ? mask : 0;
 }
-template <Atomic A, class T>
-inline T reduce_lanes(Thread& t, T value, u32 mask, Site site) {
+template <Atomic A, class T> inline T reduce_lanes(Thread& t, T value, u32 mask, Site site) {
   u32 word = static_cast<u32>(value);
   Exchange all = warp_exchange(t, mask, &word, 1, site);
   bool first = true;
@@ -146,9 +137,7 @@ inline u32 elect_lane(Thread& t, u32 mask, Site site, bool& elected) {
   elected = elect(t, mask, &leader, site);
   return leader;
 }
-inline u32 warps(const Thread& t) {
-  return (t.grid->ntid[0] * t.grid->ntid[1] * t.grid->ntid[2] + 31) / 32;
-}
+inline u32 warps(const Thread& t) { return (t.grid->ntid[0] * t.grid->ntid[1] * t.grid->ntid[2] + 31) / 32; }
 
 // ---- mbarrier (9.7.13.15): forms of the manual that the machine has under one name
 inline u64 arrive_expecting(Thread& t, u64 address, Space space, u32 bytes, Site site) {
@@ -163,16 +152,14 @@ inline bool try_wait(Thread& t, u64 address, Space space, u64 state, u32, Site s
 inline bool try_wait_parity(Thread& t, u64 address, Space space, u32 parity, u32, Site site) {
   return mbarrier_try_parity(t, address, space, parity, site);
 }
-template <bool NoIncrement>
-inline void arrive_after_copies(Thread& t, u64 address, Space space, Site site) {
+template <bool NoIncrement> inline void arrive_after_copies(Thread& t, u64 address, Space space, Site site) {
   cp_async_mbarrier_arrive(t, address, space, NoIncrement, site);
 }
 
 // ---- functions (9.7.12.5): pointers to the result's and the parameters' buffers
 using Function = void(Thread&, u8* const*);
 
-template <class T>
-inline T argument(const u8* at) {
+template <class T> inline T argument(const u8* at) {
   T value;
   std::memcpy(&value, at, sizeof value);
   return value;

@@ -121,7 +121,7 @@ def _tensor(emitter: Emitter, slots: Slots, operands: list[str]) -> str | None:
     loads = slots["D"].startswith("shared")
     shared, tensor = (operands[0], operands[1]) if loads else (operands[1], operands[0])
     found = split(tensor.strip()[1:-1])
-    if slots.get("L", "").startswith("im2col") or len(found) != 2:
+    if slots.get("L", "") not in ("", "tile") or len(found) != 2:
         return None
     coordinates = elements(found[1])
     multicast = bool(slots.get("M"))

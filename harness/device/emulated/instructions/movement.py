@@ -102,8 +102,8 @@ _NOTHING = {
 
 MOVEMENT = [
     *rows("9.7.9.8 ld.mmio?.O?.G?.S?.C?.E?.F?.H?.P?.V?.T | - | @_load", _CACHED | _ORDER, _load),
-    *rows("9.7.9.9 ld.global.C?.nc.E?.F?.H?.P?.V?.T | - | @_load", _CACHED, _load),
-    *rows("9.7.9.10 ldu.global?.V?.T | - | @_load", _CACHED, _load),
+    *rows("9.7.9.9 ld.S.C?.nc.E?.F?.H?.P?.V?.T | - | @_load", _CACHED | {"S": "global"}, _load),
+    *rows("9.7.9.10 ldu.S?.V?.T | - | @_load", _CACHED | {"S": "global"}, _load),
     *rows("9.7.9.11 st.mmio?.O?.G?.S?.C?.E?.F?.H?.V?.T | - | @_store", _CACHED | _ORDER, _store),
     *rows(
         """

@@ -28,35 +28,27 @@ class Emitter(Protocol):
 
     def read(self, type: str, operand: str) -> str:
         """C++ expression of an operand's value, of a PTX type."""
-        ...
 
     def write(self, type: str, operand: str, value: str) -> str:
         """C++ statement that assigns to a register; `_` discards."""
-        ...
 
     def address(self, operand: str, space: str) -> str:
         """C++ expression of the address in `[...]`, in the window of its space."""
-        ...
 
     def site(self) -> int:
         """Index of the statement in the kernel's table of places."""
-        ...
 
     def label(self, name: str) -> str:
         """C++ statement that jumps to a label."""
-        ...
 
     def label_list(self, name: str) -> list[str]:
         """The labels that a `.branchtargets` directive lists."""
-        ...
 
     def call(self, operands: list[str]) -> str:
         """C++ statement that calls a function."""
-        ...
 
     def is_predicate(self, operand: str) -> bool:
         """Whether an operand is a predicate register."""
-        ...
 
 
 Slots = dict[str, str]
