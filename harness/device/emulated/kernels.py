@@ -21,7 +21,7 @@ from harness.files import write_atomically
 HERE = Path(__file__).parent
 FLAGS = (
     "-std=c++20", "-O1", "-w", "-shared", "-fPIC", "-march=native", "-fwrapv", "-fno-strict-aliasing",
-    "-ffp-contract=off", "-fno-stack-protector",
+    "-ffp-contract=off", "-fno-stack-protector", "-fvisibility=hidden",
 )  # fmt: skip
 """Signed overflow wraps, products and sums are rounded apart, as PTX says."""
 _HEADERS = ("machine.h", "numbers.h", "arithmetic.h", "matrices.h", "semantics.h")
