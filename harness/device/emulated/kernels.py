@@ -17,7 +17,7 @@ from harness.device.emulated.runtime import HERE, CompilerError
 
 FLAGS = (
     "-std=c++20", "-O1", "-w", "-shared", "-fPIC", "-march=native", "-fwrapv", "-fno-strict-aliasing",
-    "-ffp-contract=off", "-fno-stack-protector",
+    "-ffp-contract=off", "-fno-stack-protector", "-fvisibility=hidden",
 )  # fmt: skip
 """Signed overflow wraps, products and sums are rounded apart, as PTX says."""
 INDEX = "index.txt"

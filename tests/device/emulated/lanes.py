@@ -6,7 +6,6 @@ The machine is the smallest that lets straight-line code run: addresses are host
 from __future__ import annotations
 
 import ctypes
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,21 +13,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.device.emulated.codegen import translate
-from harness.device.emulated.kernels import FLAGS, HERE, compile_kernel
+from harness.device.emulated.kernels import compile_kernel
 from harness.device.emulated.ptx import SIZES, Module
 
 _DRIVER = r"""
-#include "semantics.h"
-#include <dlfcn.h>
-using namespace emulated;
+
 namespace emulated {
 void* access_slow(Thread&, uint64_t address, unsigned, Space, Site, bool) { return (void*)address; }
 void step_slow(Thread&, Site) {}
 }
-extern "C" int run_lanes(const char* path, uint64_t in, uint64_t out, int count) {
-  void* library = dlopen(path, RTLD_LAZY);
-  if (!library) return 1;
-  auto* kernel = (const KernelInfo*)dlsym(library, "emulated_kernel");
+extern "C" __attribute__((visibility("default"))) void run_lanes(uint64_t in, uint64_t out, int count) {
+  const KernelInfo* kernel = &emulated_kernel;
   static uint8_t arena[64];
   Block block{};
   block.arena = arena;
@@ -45,7 +40,6 @@ extern "C" int run_lanes(const char* path, uint64_t in, uint64_t out, int count)
     kernel->entry(thread, (const uint8_t*)parameters);
   }
   delete[] ranges;
-  return 0;
 }
 """
 
@@ -112,20 +106,14 @@ class Lanes:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        driver = folder / "driver.so"
-        if not driver.exists():
-            (folder / "driver.cpp").write_text(_DRIVER)
-            command = ["g++", *FLAGS, f"-I{HERE}", str(folder / "driver.cpp"), "-o", str(driver)]
-            subprocess.run(command, check=True)
-        self.library = ctypes.CDLL(str(driver), mode=ctypes.RTLD_GLOBAL)
 
     def run(self, name: str, cases: list[Case], inputs: NDArray[np.uint64]) -> NDArray[np.uint64]:
         """(rows, cases, 2) words of results for (rows, cases, SLOTS) words of inputs."""
         path = self.folder / f"{name}.so"
-        compile_kernel(translate(Module(module_of(cases)), "lanes"), path)
+        compile_kernel(translate(Module(module_of(cases)), "lanes") + _DRIVER, path)
         inputs = np.ascontiguousarray(inputs, dtype=np.uint64)
         assert inputs.shape[1:] == (len(cases), SLOTS)
         out = np.zeros((len(inputs), len(cases), 2), dtype=np.uint64)
-        arguments = ctypes.c_uint64(inputs.ctypes.data), ctypes.c_uint64(out.ctypes.data)
-        assert self.library.run_lanes(str(path).encode(), *arguments, len(inputs)) == 0
+        library = ctypes.CDLL(str(path))
+        library.run_lanes(ctypes.c_uint64(inputs.ctypes.data), ctypes.c_uint64(out.ctypes.data), len(inputs))
         return out
