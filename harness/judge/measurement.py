@@ -1,7 +1,8 @@
 """One problem, measured: blocks of turns, when to stop, and the ratio.
 
-Every output of a student's timed call is verified. There is one log ratio per block, and both sides of it are
-by the same clock and in the same lane.
+A block has a turn of every candidate. The clock decides, over all blocks, which lane and which clock give the
+student's time; the fastest reference is taken by the same. Then every block gives one number, ln(reference /
+student), and the mean and its interval are of these. Every output of a student's timed call is verified.
 """
 
 from __future__ import annotations
@@ -457,5 +458,5 @@ def time_project(candidates: Candidates, timed: list[Problem], session: Session)
 
 
 def _paired(ratios: list[list[float]]) -> list[float]:
-    """One mean log ratio per block over the workloads; blocks that some workload lacks are left out."""
+    """The mean over the workloads of their n-th blocks, for as many blocks as all of them have."""
     return [sum(block) / len(ratios) for block in zip(*ratios, strict=False)]

@@ -15,7 +15,7 @@ from harness.text import clean
 
 Table = list[list[str]]
 """The header, then the rows."""
-FOOTNOTE: Final = "* failed or slower counts as 1.0x"
+FOOTNOTE: Final = "* failed or not clearly faster: 1.0x"
 TURNS_NOTE: Final = "turn by turn (decided on the last; dollars per trial so far)"
 KERNELBENCH_NOTES: Final = (
     "KernelBench's problems, fast_p: correct and faster than the reference by",

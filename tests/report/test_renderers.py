@@ -175,7 +175,7 @@ def test_the_screen_at_80_columns() -> None:
     assert "correctness and speed not measured in 9 trials (no CUDA device): no CUDA device" in lines
     lines = screen(summarise(*small_study()), 120).splitlines()
     assert lines[1].endswith("6 tasks x 1 run   sm_90 (NVIDIA H200)   sandbox docker")
-    assert lines[5].endswith("(x2.00, x4.00)      * failed or slower counts as 1.0x")
+    assert lines[5].endswith("(x2.00, x4.00)      * failed or not clearly faster: 1.0x")
 
 
 def test_blocks_of_two_models_with_a_placebo_and_rates_without_a_skill() -> None:
