@@ -22,6 +22,7 @@ from harness.cli.options import (
     make_grading_setup,
     model_specs,
     parse_arms,
+    primary_metric,
 )
 from harness.cli.progress import StderrDisplay
 from harness.cli.tasks import chosen_tasks
@@ -47,7 +48,7 @@ class Threshold:
     @classmethod
     def parse(cls, text: str) -> Threshold:
         """`correct=0.1` is +10 points; `deployed=1.05` is a ratio. Raises UsageError."""
-        found = re.fullmatch(r"(compiles|correct|deployed)=([-+]?\d*\.?\d+)", text)
+        found = re.fullmatch(r"(compiles|correct|deployed|correct_emulated)=([-+]?\d*\.?\d+)", text)
         if found is None:
             raise UsageError(f"--fail-under {text}: write compiles=0.1, correct=0.1 or deployed=1.05")
         return cls(found[1], float(found[2]))
@@ -110,7 +111,7 @@ def evaluate(
         target=grading.target,
         protocol=grading.protocol,
         sampling=Sampling(max_output_tokens=trial.max_tokens, temperature=temperature, seed=seed),
-        metric=trial.metric,
+        metric=primary_metric(trial.metric, grading.target),
         turns=trial.turns,
         leaked=excluded_tasks([*skills, *([old] if old is not None else [])], chosen),
     )

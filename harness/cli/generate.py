@@ -24,6 +24,7 @@ from harness.cli.options import (
     make_grading_setup,
     model_specs,
     parse_arms,
+    primary_metric,
 )
 from harness.cli.progress import StderrDisplay
 from harness.cli.tasks import chosen_tasks
@@ -87,7 +88,7 @@ def generate(
         students=students,
         models={spec.name: meter.wrap(make_model(spec)) for spec in students},
         meter=meter,
-        metric=trial.metric,
+        metric=primary_metric(trial.metric, grading.target),
         target=grading.target,
         protocol=grading.protocol,
         sampling=Sampling(max_output_tokens=trial.max_tokens),

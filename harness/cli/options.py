@@ -24,6 +24,7 @@ from harness.records import Delivery, Metric, ModelSpec, Protocol, Target
 from harness.records.reasons import reason_of
 from harness.skills.spec import LoadedSkill, load_skill
 from sandboxes.cgroups import Cgroups
+from sandboxes.gpu import find_gpus
 from sandboxes.orphans import remove_orphans
 from sandboxes.registry import LOCAL_WARNING, choose_sandbox
 
@@ -79,7 +80,14 @@ class TrialOptions:
     turns: Annotated[
         int, typer.Option(min=1, max=20, help="Maximum replies per trial; feedback is sent between them.")
     ] = 1
-    metric: MetricOption = "deployed"
+    metric: Annotated[
+        Metric | None,
+        typer.Option(
+            metavar="METRIC",
+            help="Primary metric: deployed, correct, compiles, correct_emulated (default: deployed; for "
+            "cuda without a GPU, compiles).",
+        ),
+    ] = None
     max_tokens: Annotated[int, typer.Option(min=1, help="Output tokens per reply.")] = 16_000
     max_connections: Annotated[int, typer.Option(min=1, help="Trials under way at once.")] = 4
     max_wall: Annotated[
@@ -127,6 +135,13 @@ def expand_groups(command: Callable[..., Any]) -> Callable[..., Any]:
 def cache_folder(given: Path | None) -> Path:
     """Where builds are kept."""
     return Path(platformdirs.user_cache_dir("liftbench")) if given is None else given.resolve()
+
+
+def primary_metric(given: Metric | None, target: Target) -> Metric:
+    """The given one, or by default what this machine can measure."""
+    if given is not None:
+        return given
+    return "compiles" if target == "cuda" and not find_gpus() else "deployed"
 
 
 def model_specs(names: Sequence[str], base_url: str | None) -> tuple[ModelSpec, ...]:

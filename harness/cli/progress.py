@@ -100,6 +100,8 @@ class EvalProgress:
         timing = trial.grade.timing if trial.grade is not None else None
         if trial.verdict is Verdict.CORRECT and timing is not None:
             result += f" {timing.speedup.value:.2f}x"
+        if trial.grade is not None and trial.grade.emulated is not None:
+            result += f" (emulated: {trial.grade.emulated.outcome})"
         return f"[{self._finished}/{self._planned}] {which}: {result}, {times}{self._why(trial)}"
 
     def _eta(self) -> str:

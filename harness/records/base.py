@@ -17,7 +17,7 @@ Role = Literal["in", "out", "inout", "partial"]
 ArmKind = Literal["without_skill", "with_skill", "placebo", "old_skill"]
 Delivery = Literal["body", "disclosed"]
 """`body`: SKILL.md is part of the prompt; `disclosed`: the student reads skill files through a tool."""
-Metric = Literal["deployed", "correct", "compiles"]
+Metric = Literal["deployed", "correct", "compiles", "correct_emulated"]
 Precision = Literal["strict", "tf32"]
 LaneName = Literal["call", "batch"]
 """`call`: one reveal per call; `batch`: K input sets revealed at once."""

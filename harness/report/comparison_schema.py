@@ -16,7 +16,14 @@ Unit = Literal["share", "ratio"]
 """A `share` is a fraction, and its lift a difference (0 = no change). A `ratio` is a speedup, and its lift a
 ratio (1 = no change)."""
 MetricName = Literal[
-    "compiles", "correct", "deployed", "speedup_both_correct", "pass_at_1", "pass_at_k", "pass_hat_k"
+    "compiles",
+    "correct_emulated",
+    "correct",
+    "deployed",
+    "speedup_both_correct",
+    "pass_at_1",
+    "pass_at_k",
+    "pass_hat_k",
 ]
 DecisionName = Literal["helps", "hurts", "inconclusive"]
 

@@ -54,6 +54,9 @@ class ScoredRun:
     summaries: Mapping[tuple[str, str], ArmSummary]
     build_gap: Gap | None
     check_gap: Gap | None
+    emulated: bool
+    """Some trial was checked on the emulated GPU."""
+    emulated_gap: Gap | None
 
     @property
     def confidence(self) -> float:
@@ -65,14 +68,16 @@ class ScoredRun:
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        return metrics_for(self.config.repeats)
+        emulated = self.emulated or self.config.metric == "correct_emulated"
+        return metrics_for(self.config.repeats, emulated=emulated)
 
     @property
     def primary(self) -> Metric:
         return next(m for m in self.metrics if m.name == self.config.metric)
 
     def gap(self, metric: str) -> Gap | None:
-        return self.build_gap if metric == "compiles" else self.check_gap
+        gaps = {"compiles": self.build_gap, "correct_emulated": self.emulated_gap}
+        return gaps.get(metric, self.check_gap)
 
     def lift(self, metric: Metric, model: str, treatment: Arm, control: Arm) -> stats.Lift | None:
         """None when the metric was not measured in this run."""

@@ -72,8 +72,10 @@ def all_counts(kernel: DeviceKernel) -> str:
 
 
 def evidence_lines(grade: Grade) -> list[str]:
-    """A grade's trace, sanitizers, provenance, KernelBench score and limits, one cleaned line each."""
-    lines = [] if grade.evidence is None else _trace(grade.evidence)
+    """Emulated check, trace, sanitizers, provenance, KernelBench score and limits, one cleaned line each."""
+    emulated = grade.emulated
+    lines = [] if emulated is None else [f"on the emulated GPU: {emulated.outcome}: {emulated.message}"]
+    lines += [] if grade.evidence is None else _trace(grade.evidence)
     lines += _sanitizers(grade.sanitizers)
     lines += [] if grade.provenance is None else _provenance(grade.provenance)
     lines += [] if grade.kernelbench is None else [_kernelbench(grade.kernelbench)]

@@ -60,6 +60,7 @@ _NOUNS: Final = {
     "deployed": "Deployed speed",
     "correct": "The share of correct kernels",
     "compiles": "The compile rate",
+    "correct_emulated": "The share of kernels that are correct on the emulated GPU (not a GPU's result)",
 }
 
 

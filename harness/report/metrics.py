@@ -21,7 +21,15 @@ from harness.text import first_line
 
 KERNELBENCH: Final = "kernelbench_"
 THRESHOLDS: Final = (0.0, 0.5, 0.8, 1.0, 1.5, 2.0)
-TESTED: Final = ("compiles", "correct", "deployed", "speedup_both_correct", "pass_at_k", "pass_hat_k")
+TESTED: Final = (
+    "compiles",
+    "correct_emulated",
+    "correct",
+    "deployed",
+    "speedup_both_correct",
+    "pass_at_k",
+    "pass_hat_k",
+)
 """pass@1 equals `correct`, and is not tested twice."""
 _REASONS: Final = {
     Cause.NO_CUDA_DEVICE: "no CUDA device",
@@ -46,6 +54,8 @@ class Score:
     verdict: Verdict
     cause: Cause
     first_error: DiagnosticKind | None = None
+    correct_emulated: bool | None = None
+    """On the emulated GPU; None: not tried, or it could not say."""
     kernelbench: float | None = None
     """Speedup by KernelBench's own rules, 0 where it is not correct by them; None: another task, or not
     measured."""
@@ -79,6 +89,7 @@ def score(trial: TrialRecord, families: Mapping[str, str], turns: int | None = N
         verdict=grade.verdict,
         cause=grade.finding.cause,
         first_error=build.diagnostics[0].kind if build and build.diagnostics else None,
+        correct_emulated=grade.correct_emulated,
         kernelbench=_by_kernelbench(trial.key.task, grade),
     )
 
@@ -135,6 +146,21 @@ def gaps(trials: Iterable[TrialRecord]) -> tuple[Gap | None, Gap | None]:
     """
     grades = [t.grade for t in trials if t.grade is not None and t.verdict is Verdict.NOT_MEASURED]
     return _gap([g for g in grades if compiled(g) is None]), _gap(grades)
+
+
+def is_emulated(trials: Iterable[TrialRecord]) -> bool:
+    return any(trial.grade is not None and trial.grade.emulated is not None for trial in trials)
+
+
+def emulated_gap(trials: Iterable[TrialRecord]) -> Gap | None:
+    """Why `correct_emulated` is not measured: as above, one trial without an answer hides it for all."""
+    grades = [t.grade for t in trials if t.grade is not None and t.verdict is not Verdict.INFRA]
+    silent = [grade for grade in grades if grade.correct_emulated is None]
+    if not silent:
+        return None
+    said = next((one.emulated.message for one in silent if one.emulated is not None), "not checked on it")
+    cause = silent[0].finding.cause
+    return Gap(cause=cause, reason="not emulated", message=first_line(said), trials=len(silent))
 
 
 def _gap(stopped: Sequence[Grade]) -> Gap | None:
@@ -232,11 +258,13 @@ def fast_metric(threshold: float) -> Metric:
     return share_metric(fast)
 
 
-def metrics_for(repeats: int) -> tuple[Metric, ...]:
+def metrics_for(repeats: int, *, emulated: bool = True) -> tuple[Metric, ...]:
     """All metrics of a run, in the order in which they are shown."""
     log_speedup = by_trial(lambda s: None if s.speedup is None else math.log(s.speedup))
+    on_emulated = by_trial(lambda s: s.correct_emulated)
     once = (
         Metric("compiles", "compiles", "share", by_trial(lambda s: s.compiled)),
+        *([Metric("correct_emulated", "correct, emul.", "share", on_emulated)] if emulated else ()),
         Metric("correct", "correct", "share", by_trial(lambda s: s.correct)),
         Metric("deployed", "deployed", "ratio", by_trial(lambda s: s.deployed)),
         Metric("speedup_both_correct", "speedup where both correct", "ratio", log_speedup),

@@ -29,6 +29,7 @@ def trial_row(trial: TrialRecord, families: Mapping[str, str]) -> TrialRow:
     grade = None if trial.verdict is Verdict.INFRA else trial.grade
     build = grade.build if grade else None
     timing = grade.timing if grade else None
+    emulated = grade.emulated if grade else None
     ratio = timing.speedup if grade and grade.correct and timing else None
     usage = usage_of(trial.turns)
     checks = grade.check.workloads if grade and grade.check else ()
@@ -42,6 +43,7 @@ def trial_row(trial: TrialRecord, families: Mapping[str, str]) -> TrialRow:
         arm=key.arm,
         repeat=key.repeat,
         verdict=trial.verdict,
+        emulated=emulated.outcome if emulated else None,
         stage=grade.stage if grade else None,
         cause=finding.cause,
         headline=first_line(finding.message),

@@ -10,6 +10,7 @@ from typing import Final, Literal
 
 from harness.outcome import Cause, Stage, Verdict
 from harness.records import DeviceKernel, Diagnostic, DiagnosticKind, GraderFacts, Record, RunSettings
+from harness.records.grade import EmulatedOutcome
 from harness.report.comparison_schema import Bounded, Comparison, Detectable, Matrix, Rate
 
 REPORT_SCHEMA_VERSION: Final = 1
@@ -213,6 +214,8 @@ class TrialRow(Record):
     arm: str
     repeat: int
     verdict: Verdict
+    emulated: EmulatedOutcome | None = None
+    """Outcome on the emulated GPU; never a GPU's."""
     stage: Stage | None
     cause: Cause
     headline: str

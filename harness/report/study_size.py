@@ -20,7 +20,7 @@ from harness.report.comparison_schema import Costs, Detectable
 from harness.report.figures import plural
 from harness.report.metrics import Score, leaked_tasks, metrics_for, score, total_usage
 
-ASSUMED_SD: Final = {"deployed": 0.5, "correct": 0.3, "compiles": 0.3}
+ASSUMED_SD: Final = {"deployed": 0.5, "correct": 0.3, "correct_emulated": 0.3, "compiles": 0.3}
 """Between families, without an earlier run: of the log ratio for deployed, of the share otherwise."""
 TABLE_FAMILIES: Final = (6, 8, 10, 12, 15, 20, 25, 30, 40, 50)
 _NO_SPREAD: Final = 1e-9  # rounding

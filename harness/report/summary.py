@@ -17,7 +17,7 @@ from harness.report import schema
 from harness.report.arms import arm_labels, arm_summary, readings_of, unread_warnings
 from harness.report.comparisons import ScoredRun, comparisons, matrices
 from harness.report.figures import plural
-from harness.report.metrics import gaps, leaked_tasks, scored, usage_of
+from harness.report.metrics import emulated_gap, gaps, is_emulated, leaked_tasks, scored, usage_of
 from harness.report.rows import build_failure_groups, failure_groups, task_rows, trial_row
 from harness.report.study_size import detectable
 from harness.text import clean
@@ -101,7 +101,9 @@ def _scored_run(
         for model in dict.fromkeys(model for model, _ in by_arm)
         for arm in config.arms
     }
-    return ScoredRun(config, scores, by_turn, leaked, summaries, *gap)
+    finished = [trial for trials in by_arm.values() for trial in trials]
+    emulation = is_emulated(finished), emulated_gap(finished)
+    return ScoredRun(config, scores, by_turn, leaked, summaries, *gap, *emulation)
 
 
 def _progress(run: RunRecord, trials: Sequence[TrialRecord], unplanned: int) -> schema.Progress:

@@ -21,7 +21,7 @@ Line = tuple[str, str]
 _GAP: Final = "   "
 _LABEL, _CONTROL, _TREATMENT, _LIFT = 14, 7, 9, 10
 _STYLE: Final = {"helps": "bold green", "hurts": "bold red", "inconclusive": "bold yellow"}
-_SHOWN: Final = ("compiles", "correct", "deployed")
+_SHOWN: Final = ("compiles", "correct_emulated", "correct", "deployed")
 _MOVEMENTS: Final = 3
 _FILES: Final = 6
 

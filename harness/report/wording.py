@@ -22,7 +22,12 @@ KERNELBENCH_NOTES: Final = (
     "ours: by family, the judge's clock; theirs: over kernels, times as claimed",
 )
 _LEAST_USD: Final = 0.0001
-_COUNTED: Final = {"deployed": "deployed", "correct": "correct", "compiles": "compiling"}
+_COUNTED: Final = {
+    "deployed": "deployed",
+    "correct": "correct",
+    "compiles": "compiling",
+    "correct_emulated": "correct on the emulated GPU",
+}
 
 
 def model_name(summary: Summary, name: str) -> str:

@@ -31,9 +31,9 @@ from harness.study.store import RunStore
 from harness.text import clean, first_line, shorten
 
 COLUMNS: Final = (
-    "task", "family", "model", "arm", "repeat", "verdict", "stage", "cause", "headline", "build_wall_s",
-    "compiler_s", "cache_hit", "jit", "worst_error", "speedup", "speedup_low", "speedup_high", "flags",
-    "tokens", "cost_usd", "folder",
+    "task", "family", "model", "arm", "repeat", "verdict", "emulated", "stage", "cause", "headline",
+    "build_wall_s", "compiler_s", "cache_hit", "jit", "worst_error", "speedup", "speedup_low", "speedup_high",
+    "flags", "tokens", "cost_usd", "folder",
 )  # fmt: skip
 _REASONS: Final = 5
 """At most this many different reasons for lost trials are printed."""
