@@ -99,7 +99,7 @@ class Engine:
                 str(chain.python),
                 "-I",
                 "-S",
-                f"{{scratch}}/{_PACKAGE}/inside.py",
+                f"{{scratch}}/{_PACKAGE}/compile_job.py",
                 what,
                 f"{{scratch}}/{_OUT}",
             ]

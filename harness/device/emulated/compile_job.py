@@ -1,8 +1,8 @@
 """Runs INSIDE the sandbox, with the standard library and this package alone: compiles the emulated GPU, or
 the kernels of a project for it.
 
-    python -I -S inside.py runtime OUT JOBS COMPILER CUDA_INCLUDE CUDART TORCH_ROOT
-    python -I -S inside.py kernels OUT JOBS COMPILER PTX
+    python -I -S compile_job.py runtime OUT JOBS COMPILER CUDA_INCLUDE CUDART TORCH_ROOT
+    python -I -S compile_job.py kernels OUT JOBS COMPILER PTX
 """
 
 from __future__ import annotations
