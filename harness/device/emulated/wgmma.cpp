@@ -241,7 +241,7 @@ void mark_reads(Thread& t, const WgmmaOperation& o, bool is_a) {
   const Operand operand(is_a ? o.a : o.b, window, transposed, size);
   const uint32_t rows = is_a ? 64 : o.shape.n, step = 16 / size;
   for (uint32_t r = 0; r < rows; r += transposed ? step : 1)
-    for (uint32_t k = 0; k < o.shape.k; k += transposed ? 1 : step) asynchronous_read(t, operand.address(r, k), 16, o.site);
+    for (uint32_t k = 0; k < o.shape.k; k += transposed ? 1 : step) asynchronous_read(t, operand.address(r, k), 16, o.time, o.site);
 }
 
 // Operations whose results every thread has taken are forgotten.
