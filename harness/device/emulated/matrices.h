@@ -72,20 +72,25 @@ inline void multiply_matrices(Thread& t, Word (&a)[NA], Word (&b)[NB], Word (&c)
     for (int h = 0; h < halves; h++) left[h][k] = element<A>(word(4 * group + lane, halves * chunk + h), index);
     for (int n = 0; n < 2; n++) right[n][k] = element<B>(word(4 * (2 * place + n) + lane, NA + chunk), index);
   }
+  Sum sums[halves][2];
+  constexpr bool half = D == Element::f16;
   for (int h = 0; h < halves; h++) {
     for (int n = 0; n < 2; n++) {
-      constexpr bool half = D == Element::f16;
+      Word from = c[half ? h : 2 * h + n];
+      if constexpr (half) sums[h][n] = static_cast<f32>(as<f16>(from >> 16 * n));
+      else if constexpr (D == Element::s32) sums[h][n] = static_cast<s32>(from);
+      else sums[h][n] = as<std::conditional_t<D == Element::f64, f64, f32>>(from);
+    }
+  }
+  for (int k = 0; k < K; k++)
+    for (int h = 0; h < halves; h++)
+      for (int n = 0; n < 2; n++) sums[h][n] += static_cast<Sum>(left[h][k]) * right[n][k];
+  for (int h = 0; h < halves; h++) {
+    for (int n = 0; n < 2; n++) {
       Word& to = c[half ? h : 2 * h + n];
-      Sum sum;
-      if constexpr (half) sum = static_cast<f32>(as<f16>(to >> 16 * n));
-      else if constexpr (D == Element::s32) sum = static_cast<s32>(to);
-      else if constexpr (D == Element::f64) sum = std::bit_cast<f64>(to);
-      else sum = std::bit_cast<f32>(static_cast<u32>(to));
-      for (int k = 0; k < K; k++) sum += static_cast<Sum>(left[h][k]) * right[n][k];
-      if constexpr (half) to = (to & ~(0xffffu << 16 * n)) | static_cast<u32>(f16(sum).bits) << 16 * n;
-      else if constexpr (D == Element::s32) to = Saturate ? clamped<s32>(sum) : static_cast<s32>(sum);
-      else if constexpr (D == Element::f64) to = std::bit_cast<u64>(sum);
-      else to = std::bit_cast<u32>(static_cast<f32>(sum));
+      if constexpr (half) to = (to & ~(0xffffu << 16 * n)) | static_cast<u32>(f16(sums[h][n]).bits) << 16 * n;
+      else if constexpr (D == Element::s32) to = Saturate ? clamped<s32>(sums[h][n]) : static_cast<s32>(sums[h][n]);
+      else put<std::conditional_t<D == Element::f64, f64, f32>>(to, sums[h][n]);
     }
   }
 }
