@@ -191,8 +191,8 @@ class _FunctionWriter:
     def site(self) -> int:
         it = self.statement
         assert it is not None
-        file = self.kernel.module.files.get(it.file, "") if it.row else ""
-        key = (it.mnemonic, file, it.row)
+        file = self.kernel.module.files.get(it.file, "") if it.row else "(PTX)"
+        key = (it.mnemonic, file, it.row or it.line)
         return self.kernel.sites.setdefault(key, len(self.kernel.sites))
 
     # ---- control flow

@@ -139,7 +139,24 @@ def _mma(type: str, m: int, k: int, result: str) -> str:
     return per_lane(name, body, count=c, given=a + b + c)
 
 
+_WMMA = """
+.visible .entry wmma(.param .u64 a, .param .u64 b, .param .u64 c)
+{
+.reg .b32 %a<8>, %b<8>; .reg .f32 %c<8>; .reg .b64 %p, %q, %r;
+ld.param.u64 %p, [a]; ld.param.u64 %q, [b]; ld.param.u64 %r, [c];
+wmma.load.a.sync.aligned.row.m16n16k16.global.f16 {A}, [%p], 16;
+wmma.load.b.sync.aligned.col.m16n16k16.global.f16 {B}, [%q], 24;
+wmma.load.c.sync.aligned.row.m16n16k16.global.f32 {C}, [%r];
+wmma.mma.sync.aligned.row.col.m16n16k16.f32.f32 {C}, {A}, {B}, {C};
+wmma.store.d.sync.aligned.row.m16n16k16.global.f32 [%r], {C};
+ret;
+}
+"""
+for _name in "ABC":
+    _WMMA = _WMMA.replace(f"{{{_name}}}", "{" + ", ".join(f"%{_name.lower()}{i}" for i in range(8)) + "}")
+
 KERNELS = [
+    _WMMA,
     per_lane("shuffles", _shuffle_body(), count=16),
     per_lane("votes", _VOTES, count=16),
     per_lane("matrices", _MATRIX_TURN, count=16),
@@ -274,3 +291,14 @@ def test_mma(gpu: Gpu, type: str, m: int, k: int, result: str) -> None:
     got = run_lanes(gpu, f"mma_{type}_{m}_{k}_{result}", np.ascontiguousarray(words).view(np.uint32), count_c)
     product = got.view(kind).reshape(8, 4, m // 8, 2).transpose(2, 0, 1, 3).reshape(m, 8)
     assert (product == a @ b + c).all()
+
+
+def test_wmma(gpu: Gpu) -> None:
+    """Fragments are loaded with a stride, multiplied and stored."""
+    rng = np.random.default_rng(5)
+    a = rng.integers(-4, 5, (16, 16)).astype(np.float16)
+    b = rng.integers(-4, 5, (16, 24)).astype(np.float16)  # columns of B, 24 elements apart
+    c = rng.integers(-9, 9, (16, 16)).astype(np.float32)
+    expected = a.astype(np.float32) @ b[:, :16].T.astype(np.float32) + c
+    assert gpu.launch("wmma", [a, b, c]) == 0, gpu.findings()
+    assert (c == expected).all()
