@@ -26,6 +26,7 @@ _STAND_INS: Final = HERE.parent.parent / "builder/templates/stubs"
 """For the headers that a CPU-only torch lacks."""
 CUDART, DRIVER, TORCH, C10 = "libcudart.so.13", "libcuda.so.1", "libemulated_torch.so", "libc10_cuda.so"
 _RUNTIME: Final = ("scheduler", "memory", "barriers", "copies", "wgmma", "report", "modules", "cudart")
+_HEADERS: Final = ("machine", "state", "modules", "errors", "tensor_map")
 _FLAGS: Final = (
     "-std=c++20", "-O2", "-march=native", "-ffp-contract=off", "-fno-strict-aliasing", "-fPIC", "-pthread",
 )  # fmt: skip
@@ -65,7 +66,7 @@ def build_runtime(cache_folder: Path, cuda: CudaToolkit, torch_root: Path, compi
 
 
 def _key(cuda: CudaToolkit, torch_root: Path, compiler: str) -> str:
-    sources = sorted([*HERE.glob("*.cpp"), *HERE.glob("*.h")])
+    sources = [*sorted(HERE.glob("*.cpp")), *(HERE / f"{name}.h" for name in _HEADERS)]
     version = (torch_root / "version.py").read_text()
     facts = [
         str(cuda.version),
