@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -141,8 +142,11 @@ mov.u32 t, 7; { .reg .b32 t; mov.u32 t, 8; } mov.u32 %o7, t; }
 
 
 @pytest.fixture(scope="module")
-def gpu(cudart: Path, tmp_path_factory: pytest.TempPathFactory) -> Gpu:
-    return Gpu(cudart, [_PROGRAM + per_lane("program", _BODY, count=8)], tmp_path_factory.mktemp("programs"))
+def gpu(cudart: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gpu]:
+    program = _PROGRAM + per_lane("program", _BODY, count=8)
+    one = Gpu(cudart, [program], tmp_path_factory.mktemp("programs"))
+    yield one
+    one.close()
 
 
 def test_variables_calls_and_control_flow(gpu: Gpu) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -166,9 +166,10 @@ KERNELS = [
 
 
 @pytest.fixture(scope="module")
-def gpu(cudart: Path, tmp_path_factory: pytest.TempPathFactory) -> Gpu:
-    os.environ.pop("LIFTBENCH_EMULATED_SEED", None)
-    return Gpu(cudart, KERNELS, tmp_path_factory.mktemp("warps"))
+def gpu(cudart: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gpu]:
+    one = Gpu(cudart, KERNELS, tmp_path_factory.mktemp("warps"))
+    yield one
+    one.close()
 
 
 def test_shuffles(gpu: Gpu) -> None:
