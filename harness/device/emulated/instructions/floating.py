@@ -1,7 +1,7 @@
 """Floating point: f32, f64 (9.7.3), f16, bf16 and pairs (9.7.4), comparison and selection (9.7.6, 9.7.7).
 
-Basic operations are exact to the bit in every rounding mode. Approximate ones return a value that is correctly
-rounded or nearly so; hardware differs from it within the error bounds of the manual.
+Basic operations are exact to the bit in every rounding mode. Approximate ones return a value that is rounded
+correctly or nearly so; hardware differs from it within the error bounds of the manual.
 """
 
 from __future__ import annotations
