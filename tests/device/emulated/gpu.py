@@ -1,4 +1,4 @@
-"""Launches kernels written in PTX on the emulated GPU, through the CUDA runtime's functions for compiled host code."""
+"""Launches kernels written in PTX on the emulated GPU, as compiled host code does."""
 
 from __future__ import annotations
 
@@ -101,13 +101,14 @@ def _launch(
 
 
 def per_lane(name: str, body: str, count: int = 4, given: int = 4) -> str:
-    """A kernel in which each thread has `given` words %i0.. of its own as inputs and leaves `count` words %o0.."""
+    """A kernel in which each thread has its own `given` input words %i0.. and leaves `count` words %o0.."""
     loads = "\n".join(f"ld.global.u32 %i{n}, [%in+{4 * n}];" for n in range(given))
     stores = "\n".join(f"st.global.u32 [%out+{4 * n}], %o{n};" for n in range(count))
     return f"""
 .visible .entry {name}(.param .u64 in, .param .u64 out)
 {{
-.reg .b32 %i<{given + 1}>; .reg .b32 %o<{count + 1}>; .reg .b64 %in, %out, %at; .reg .b32 %t; .reg .pred %p, %q;
+.reg .b32 %i<{given + 1}>; .reg .b32 %o<{count + 1}>; .reg .b64 %in, %out, %at;
+.reg .b32 %t; .reg .pred %p, %q;
 mov.u32 %t, %tid.x; ld.param.u64 %in, [in]; ld.param.u64 %out, [out];
 mul.wide.u32 %at, %t, {4 * given}; add.s64 %in, %in, %at;
 mul.wide.u32 %at, %t, {4 * count}; add.s64 %out, %out, %at;

@@ -1,6 +1,6 @@
 """Runs single instructions on the translator's output: one compiled kernel, one row of inputs per thread.
 
-The machine is the smallest that lets straight-line code run: addresses are host addresses, nothing is checked.
+The machine is the smallest that runs straight-line code: addresses are host addresses, nothing is checked.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ SLOTS = 5
 
 @dataclass(frozen=True)
 class Case:
-    """One instruction: `text` has operands d, e (second destination), a, b, c and f, of the given PTX types."""
+    """One instruction: `text` has operands d, e (a second destination), a, b, c, f, of the given PTX types."""
 
     text: str
     result: str

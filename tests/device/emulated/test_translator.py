@@ -150,7 +150,7 @@ def gpu(cudart: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gpu]
 
 
 def test_variables_calls_and_control_flow(gpu: Gpu) -> None:
-    """Constants, pointers between variables, functions, local and dynamic memory, loops, tables of branches."""
+    """Constants, pointers between variables, functions, local and dynamic memory, loops, branch tables."""
     words = np.arange(128, dtype=np.uint32).reshape(32, 4)
     out = np.zeros((32, 8), dtype=np.uint32)
     assert gpu.launch("program", [words, out], shared=128) == 0, gpu.findings()

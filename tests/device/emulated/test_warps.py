@@ -206,8 +206,10 @@ def test_votes_matches_and_reductions(gpu: Gpu) -> None:
     column = words[:, 3]
     same = [sum(1 << j for j in range(WARP) if words[j, 1] == words[i, 1]) for i in range(WARP)]
     expected = {
-        0: bits, 1: 1, 2: 0, 3: 0, 4: same, 5: 0xFFFFFFFF, 6: 1, 7: int(column.sum(dtype=np.uint64)) & 0xFFFFFFFF,
-        8: int(column.view(np.int32).min()) & 0xFFFFFFFF, 9: int(column.max()), 10: int(np.bitwise_xor.reduce(column)),
+        0: bits, 1: 1, 2: 0, 3: 0, 4: same, 5: 0xFFFFFFFF, 6: 1,
+        7: int(column.sum(dtype=np.uint64)) & 0xFFFFFFFF,
+        8: int(column.view(np.int32).min()) & 0xFFFFFFFF, 9: int(column.max()),
+        10: int(np.bitwise_xor.reduce(column)),
         13: 0xFFFFFFFF,
     }  # fmt: skip
     for number, value in expected.items():
@@ -281,7 +283,7 @@ def test_mma(gpu: Gpu, type: str, m: int, k: int, result: str) -> None:
     c = rng.integers(-9, 9, (m, 8)).astype(np.float64)
     count_a, count_b, count_c = _words(type, m, k, result)
     width = 8 if type == "f64" else 4
-    # Registers: `chunk` of a row's bytes, one word per lane of a group of four; A alternates between rows g and g + 8.
+    # Registers: `chunk` of a row's bytes, one word per lane of four; A alternates between rows g and g + 8.
     rows = _encoded(type, a).reshape(m // 8, 8, -1, 4, width)  # half, group, chunk, lane, bytes
     columns = _encoded(type, np.ascontiguousarray(b.T)).reshape(8, -1, 4, width)
     left = rows.transpose(1, 3, 2, 0, 4).reshape(WARP, 4 * count_a)
