@@ -20,6 +20,7 @@ _DRIVER = r"""
 
 namespace emulated {
 void* access_slow(Thread&, uint64_t address, unsigned, Space, Site, bool) { return (void*)address; }
+void* shared_access(Thread&, uint32_t, unsigned, Site, bool, const void*) { return nullptr; }
 void step_slow(Thread&, Site) {}
 }
 extern "C" __attribute__((visibility("default"))) void run_lanes(uint64_t in, uint64_t out, int count) {
@@ -48,7 +49,7 @@ SLOTS = 5
 
 @dataclass(frozen=True)
 class Case:
-    """One instruction: `text` has operands d, e (a second destination), a, b, c, f, of the given PTX types."""
+    """One instruction: `text` has operands d, e (a second destination), a, b, c, f of the given types."""
 
     text: str
     result: str
