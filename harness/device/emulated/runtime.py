@@ -1,8 +1,4 @@
-"""The libraries of the emulated GPU, compiled once per machine: CUDA runtime, CUDA driver, and what torch needs of both.
-
-Load order in a process: `libcudart.so.13`, `libcuda.so.1`, torch's `libc10.so` and `libtorch_cpu.so`, `libc10_cuda.so`,
-`libemulated_torch.so`, then `import torch`; all with RTLD_GLOBAL.
-"""
+"""The libraries of the emulated GPU, compiled once per machine: CUDA runtime and driver, and torch's side."""
 
 from __future__ import annotations
 
@@ -34,13 +30,14 @@ _FLAGS: Final = (
 
 @dataclass(frozen=True)
 class Runtime:
-    """A folder with the four libraries, and the order in which a process loads them."""
+    """A folder with the four libraries."""
 
     folder: Path
     torch_root: Path
 
     @property
     def load_order(self) -> tuple[Path, ...]:
+        """What a process loads with RTLD_GLOBAL, in this order, before it imports torch."""
         torch = [
             self.torch_root / "lib" / name
             for name in ("libtorch_global_deps.so", "libc10.so", "libtorch_cpu.so")
@@ -80,7 +77,7 @@ def _key(cuda: CudaToolkit, torch_root: Path, compiler: str) -> str:
 
 @cache
 def compiler_facts(compiler: str) -> str:
-    """What compiled code depends on besides its source: the compiler's version and, by -march=native, the CPU."""
+    """What compiled code depends on besides its source: the compiler and, by -march=native, the CPU."""
     commands = ([compiler, "--version"], [compiler, "-march=native", "-Q", "--help=target"])
     return "\0".join(
         subprocess.run(one, capture_output=True, text=True, check=True).stdout for one in commands
