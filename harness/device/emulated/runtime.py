@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -22,6 +22,7 @@ _STAND_INS: Final = HERE.parent.parent / "builder/templates/stubs"
 """For the headers that a CPU-only torch lacks."""
 CUDART, DRIVER, TORCH, C10 = "libcudart.so.13", "libcuda.so.1", "libemulated_torch.so", "libc10_cuda.so"
 _RUNTIME: Final = ("scheduler", "memory", "barriers", "copies", "wgmma", "report", "modules", "cudart")
+_TORCH_SIDE: Final = {"torch_shim": TORCH, "c10_cuda": C10}
 _HEADERS: Final = ("machine", "state", "modules", "errors", "tensor_map")
 _FLAGS: Final = (
     "-std=c++20", "-O2", "-march=native", "-ffp-contract=off", "-fno-strict-aliasing", "-fPIC", "-pthread",
@@ -30,49 +31,55 @@ _FLAGS: Final = (
 
 @dataclass(frozen=True)
 class Runtime:
-    """A folder with the four libraries."""
+    """Two folders: CUDA's libraries, and torch's side of them."""
 
-    folder: Path
+    cuda: Path
+    torch: Path
     torch_root: Path
 
     @property
     def load_order(self) -> tuple[Path, ...]:
         """What a process loads with RTLD_GLOBAL, in this order, before it imports torch."""
-        torch = [
-            self.torch_root / "lib" / name
-            for name in ("libtorch_global_deps.so", "libc10.so", "libtorch_cpu.so")
-        ]
-        return (self.folder / CUDART, self.folder / DRIVER, *torch, self.folder / C10, self.folder / TORCH)
+        names = ("libtorch_global_deps.so", "libc10.so", "libtorch_cpu.so")
+        torch = [self.torch_root / "lib" / name for name in names]
+        return (self.cuda / CUDART, self.cuda / DRIVER, *torch, self.torch / C10, self.torch / TORCH)
 
 
 def build_runtime(cache_folder: Path, cuda: CudaToolkit, torch_root: Path, compiler: str = "g++") -> Runtime:
-    """The libraries, from `cache_folder` or compiled now (one minute). Raises InfraError if g++ fails."""
-    folder = cache_folder / _key(cuda, torch_root, compiler)
-    if not folder.is_dir():
-        cache_folder.mkdir(parents=True, exist_ok=True)
-        making = Path(tempfile.mkdtemp(dir=cache_folder))
-        try:
-            _compile_all(making, cuda, torch_root, compiler)
-            making.rename(folder)
-        except OSError:  # another process was first
-            if not folder.is_dir():
-                raise
-        finally:
-            shutil.rmtree(making, ignore_errors=True)
-    return Runtime(folder, torch_root)
+    """All libraries, from `cache_folder` or compiled now (one minute). Raises InfraError if g++ fails."""
+    libraries = build_cuda(cache_folder, cuda, compiler)
+    sources = [HERE / f"{name}.cpp" for name in _TORCH_SIDE]
+    facts = [libraries.name, (torch_root / "version.py").read_text(), *(path.read_text() for path in sources)]
+    made = _cached(cache_folder, facts, lambda to: _compile_torch(to, cuda, libraries, torch_root, compiler))
+    return Runtime(libraries, made, torch_root)
 
 
-def _key(cuda: CudaToolkit, torch_root: Path, compiler: str) -> str:
-    sources = [*sorted(HERE.glob("*.cpp")), *(HERE / f"{name}.h" for name in _HEADERS)]
-    version = (torch_root / "version.py").read_text()
-    facts = [
-        str(cuda.version),
-        version,
-        *_FLAGS,
-        compiler_facts(compiler),
-        *(path.read_text() for path in sources),
-    ]
-    return hashlib.sha256("\0".join(facts).encode()).hexdigest()[:24]
+def build_cuda(cache_folder: Path, cuda: CudaToolkit, compiler: str = "g++") -> Path:
+    """A folder with the CUDA runtime and driver, from `cache_folder` or compiled now. Raises InfraError."""
+    sources = [HERE / f"{name}.cpp" for name in (*_RUNTIME, "driver")]
+    headers = [HERE / f"{name}.h" for name in _HEADERS]
+    texts = [path.read_text() for path in (*sources, *headers)]
+    facts = [str(cuda.version), *_FLAGS, compiler_facts(compiler), *texts]
+    return _cached(cache_folder, facts, lambda to: _compile_cuda(to, cuda, compiler))
+
+
+def _cached(cache_folder: Path, facts: Sequence[str], make: Callable[[Path], None]) -> Path:
+    """The folder of these facts, filled by `make` in a folder of its own where it is missing."""
+    folder = cache_folder / hashlib.sha256("\0".join(facts).encode()).hexdigest()[:24]
+    if folder.is_dir():
+        return folder
+    cache_folder.mkdir(parents=True, exist_ok=True)
+    making = Path(tempfile.mkdtemp(dir=cache_folder))
+    try:
+        make(making)
+        making.chmod(0o755)  # the worker is another user
+        making.rename(folder)
+    except OSError:  # another process was first
+        if not folder.is_dir():
+            raise
+    finally:
+        shutil.rmtree(making, ignore_errors=True)
+    return folder
 
 
 @cache
@@ -84,30 +91,31 @@ def compiler_facts(compiler: str) -> str:
     )
 
 
-def _compile_all(folder: Path, cuda: CudaToolkit, torch_root: Path, compiler: str) -> None:
+def _compile_cuda(folder: Path, cuda: CudaToolkit, compiler: str) -> None:
     assert cuda.include is not None and cuda.cudart is not None
-    cuda_include = (f"-I{cuda.include}",)
-    objects = []
-    for name in _RUNTIME:
-        objects.append(str(folder / f"{name}.o"))
-        _run(compiler, *_FLAGS, *cuda_include, "-c", str(HERE / f"{name}.cpp"), "-o", objects[-1])
-    versions = folder / "versions.map"
+    flags = (compiler, *_FLAGS, f"-I{cuda.include}")
+    objects = [str(folder / f"{name}.o") for name in _RUNTIME]
+    for name, made in zip(_RUNTIME, objects, strict=True):
+        _run(*flags, "-c", str(HERE / f"{name}.cpp"), "-o", made)
+    versions, stubs = folder / "versions.map", folder / "stubs.cpp"
     versions.write_text(f"{CUDART} {{ global: *; }};\n")
-    stubs = folder / "stubs.cpp"
-    stubs.write_text(_stubs(_exported(cuda.cudart) - _defined(objects)))
+    stubs.write_text(_stubs(_exported(cuda.cudart) - _symbols("nm", *objects)))
     link = (*objects, str(stubs), f"-Wl,--version-script={versions}", f"-Wl,-soname,{CUDART}")
-    cudart = str(folder / CUDART)
-    _run(compiler, *_FLAGS, "-shared", *link, "-o", cudart)
-    driver = (str(HERE / "driver.cpp"), cudart, f"-Wl,-soname,{DRIVER}")
-    _run(compiler, *_FLAGS, *cuda_include, "-shared", *driver, "-o", str(folder / DRIVER))
-    include = torch_root / "include"
-    torch = [f"-I{include}", f"-I{include / 'torch/csrc/api/include'}", "-idirafter", str(_STAND_INS)]
-    libraries = [str(torch_root / "lib" / name) for name in ("libtorch_cpu.so", "libc10.so")]
-    for source, library in (("torch_shim", TORCH), ("c10_cuda", C10)):
-        files = (str(HERE / f"{source}.cpp"), cudart, *libraries, f"-Wl,-soname,{library}")
-        _run(compiler, "-w", *_FLAGS, *torch, *cuda_include, "-shared", *files, "-o", str(folder / library))
+    _run(*flags, "-shared", *link, "-o", str(folder / CUDART))
+    driver = (str(HERE / "driver.cpp"), str(folder / CUDART), f"-Wl,-soname,{DRIVER}")
+    _run(*flags, "-shared", *driver, "-o", str(folder / DRIVER))
     for scrap in [*folder.glob("*.o"), versions, stubs]:
         scrap.unlink()
+
+
+def _compile_torch(folder: Path, cuda: CudaToolkit, libraries: Path, root: Path, compiler: str) -> None:
+    headers = (f"-I{root}/include", f"-I{root}/include/torch/csrc/api/include", f"-I{cuda.include}")
+    flags = (compiler, "-w", *_FLAGS, *headers, "-idirafter", str(_STAND_INS), "-shared")
+    link = (str(libraries / CUDART), f"{root}/lib/libtorch_cpu.so", f"{root}/lib/libc10.so")
+    for source, library in _TORCH_SIDE.items():
+        _run(
+            *flags, str(HERE / f"{source}.cpp"), *link, f"-Wl,-soname,{library}", "-o", str(folder / library)
+        )
 
 
 def _run(*command: str) -> None:
@@ -126,10 +134,6 @@ def _symbols(*command: str) -> set[str]:
 def _exported(cudart: Path) -> set[str]:
     """Functions of NVIDIA's runtime library."""
     return {name for name in _symbols("nm", "-D", str(cudart)) if re.match(r"(__)?cuda", name)}
-
-
-def _defined(objects: Sequence[str]) -> set[str]:
-    return _symbols("nm", *objects)
 
 
 def _stubs(names: set[str]) -> str:
