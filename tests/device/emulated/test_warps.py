@@ -155,7 +155,42 @@ ret;
 for _name in "ABC":
     _WMMA = _WMMA.replace(f"{{{_name}}}", "{" + ", ".join(f"%{_name.lower()}{i}" for i in range(8)) + "}")
 
+_COPIES = """
+.visible .entry copies(.param .u64 in, .param .u64 out)
+{
+.reg .b64 %in, %out, %from; .reg .b32 %t, %at, %bar, %v, %w, %base; .reg .pred %first, %done; .reg .b64 %state;
+.shared .align 16 .b8 tile[512]; .shared .align 8 .b64 barrier;
+ld.param.u64 %in, [in]; ld.param.u64 %out, [out]; mov.u32 %t, %tid.x;
+mov.u32 %base, tile; mov.u32 %bar, barrier; setp.eq.u32 %first, %t, 0;
+@%first mbarrier.init.shared::cta.b64 [%bar], 1;
+@%first fence.mbarrier_init.release.cluster;
+bar.sync 0;
+@!%first bra WAIT;
+mbarrier.arrive.expect_tx.shared::cta.b64 %state, [%bar], 128;
+cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%base], [%in], 128, [%bar];
+WAIT: mbarrier.try_wait.parity.shared::cta.b64 %done, [%bar], 0;
+@!%done bra WAIT;
+shl.b32 %at, %t, 2; add.s32 %at, %at, %base; ld.shared.u32 %v, [%at];
+shl.b32 %w, %t, 4; cvt.u64.u32 %from, %w; add.s64 %from, %from, %in;
+setp.lt.u32 %done, %t, 8; shl.b32 %w, %t, 4; add.s32 %w, %w, %base;
+@%done cp.async.cg.shared.global [%w+256], [%from+128], 16;
+@%done cp.async.ca.shared.global [%w+384], [%from], 16, 8;
+cp.async.commit_group; cp.async.wait_group 0;
+bar.sync 0;
+ld.shared.u32 %w, [%at+256]; add.s32 %v, %v, %w; ld.shared.u32 %w, [%at+384]; add.s32 %v, %v, %w;
+st.shared.u32 [%at+128], %v;
+fence.proxy.async.shared::cta;
+bar.sync 0;
+@!%first bra DONE;
+cp.async.bulk.global.shared::cta.bulk_group [%out], [%base+128], 128;
+cp.async.bulk.commit_group;
+cp.async.bulk.wait_group 0;
+DONE: ret;
+}
+"""
+
 KERNELS = [
+    _COPIES,
     _WMMA,
     per_lane("shuffles", _shuffle_body(), count=16),
     per_lane("votes", _VOTES, count=16),
@@ -305,3 +340,12 @@ def test_wmma(gpu: Gpu) -> None:
     expected = a.astype(np.float32) @ b[:, :16].T.astype(np.float32) + c
     assert gpu.launch("wmma", [a, b, c]) == 0, gpu.findings()
     assert (c == expected).all()
+
+
+def test_asynchronous_copies(gpu: Gpu) -> None:
+    """A bulk copy on an mbarrier, cp.async with a zero-filled half, and a bulk store."""
+    words = np.arange(64, dtype=np.uint32) * 3
+    out = np.zeros(WARP, dtype=np.uint32)
+    assert gpu.launch("copies", [words, out]) == 0, gpu.findings()
+    half = np.where(np.arange(WARP) % 4 < 2, words[:WARP], 0)
+    assert (out == words[:WARP] + words[WARP:] + half).all() and gpu.findings() == []

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 
-from harness.device.emulated.instructions.movement import space_of
-from harness.device.emulated.instructions.rows import Emitter, Row, Slots, elements, rows
+from harness.device.emulated.instructions.rows import Emitter, Row, Slots, elements, rows, space_of
 
 _BITS = {
     "f64": 64, "tf32": 32, "f16": 16, "bf16": 16, "e4m3": 8, "e5m2": 8, "s8": 8, "u8": 8, "s4": 4, "u4": 4,
