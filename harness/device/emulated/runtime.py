@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
+from harness.builder.elf import SharedLibrary
 from harness.builder.toolchain import CudaToolkit
 from harness.errors import InfraError
 
@@ -61,6 +62,17 @@ def build_cuda(cache_folder: Path, cuda: CudaToolkit, compiler: str = "g++") -> 
     texts = [path.read_text() for path in (*sources, *headers)]
     facts = [str(cuda.version), *_FLAGS, compiler_facts(compiler), *texts]
     return _cached(cache_folder, facts, lambda to: _compile_cuda(to, cuda, compiler))
+
+
+def refusal(library: Path) -> str | None:
+    """Why a project's library cannot run on the emulated GPU, as far as its ELF tables show; None if it may.
+
+    Raises ElfError and OSError.
+    """
+    wanted = {symbol.name for symbol in SharedLibrary.open(library).symbols() if not symbol.defined}
+    if b"\0.nv_fatbin\0" not in library.read_bytes() or "__cudaRegisterFatBinary" in wanted:
+        return None
+    return "the CUDA runtime is linked statically (cudart_static)"
 
 
 def _cached(cache_folder: Path, facts: Sequence[str], make: Callable[[Path], None]) -> Path:
