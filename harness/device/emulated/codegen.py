@@ -489,7 +489,8 @@ def _information(kernel: _Kernel, entry: Function, offsets: list[int]) -> list[s
     fields = {
         "abi": "ABI", "name": _quoted(entry.name), "entry": "run", "parameters": "ParameterInfo_table",
         "parameter_count": len(parameters), "parameter_bytes": max(ends, default=0),
-        "shared_bytes": shared_bytes, "dynamic_align": align, "max_threads": threads[0] * threads[1] * threads[2],
+        "shared_bytes": shared_bytes, "dynamic_align": align,
+        "max_threads": threads[0] * threads[1] * threads[2],
         "cluster": "{" + ", ".join(map(str, cluster)) + "}", "local_bytes": kernel.local_bytes,
         "blocks_communicate": str(kernel.communicates).lower(), "sites": "SiteInfo_table",
         "site_count": len(sites), "variables": "VariableInfo_table", "variable_count": len(values),

@@ -47,9 +47,9 @@ template <Atomic A, class T> inline T combined(T old, T value) {
     else if constexpr (A == Atomic::inc_) return old >= value ? 0 : old + 1;
     else return old == 0 || old > value ? value : old - 1;
   } else {
-    if constexpr (A == Atomic::add_) return add<r_rn, false, false>(old, value);
-    else if constexpr (A == Atomic::min_) return minimum<false, false, false>(old, value);
-    else return maximum<false, false, false>(old, value);
+    if constexpr (A == Atomic::add_) return binary<r_rn, false, false>(std::plus(), old, value);
+    else if constexpr (A == Atomic::min_) return extreme<false, false, false, false>(old, value);
+    else return extreme<false, false, false, true>(old, value);
   }
 }
 template <Atomic A, class T> inline T atomic(Thread& t, u64 address, Space space, Site site, T value) {

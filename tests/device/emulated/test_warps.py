@@ -158,7 +158,8 @@ for _name in "ABC":
 _COPIES = """
 .visible .entry copies(.param .u64 in, .param .u64 out)
 {
-.reg .b64 %in, %out, %from; .reg .b32 %t, %at, %bar, %v, %w, %base; .reg .pred %first, %done; .reg .b64 %state;
+.reg .b64 %in, %out, %from; .reg .b32 %t, %at, %bar, %v, %w, %base;
+.reg .pred %first, %done; .reg .b64 %state;
 .shared .align 16 .b8 tile[512]; .shared .align 8 .b64 barrier;
 ld.param.u64 %in, [in]; ld.param.u64 %out, [out]; mov.u32 %t, %tid.x;
 mov.u32 %base, tile; mov.u32 %bar, barrier; setp.eq.u32 %first, %t, 0;

@@ -11,7 +11,7 @@ A row is one line of a table, its columns apart by ` | `; an indented line conti
   the type of twice T's width, `bT` untyped bits of T's width, `-` stands for no operands. `[a]` is an address
   in the space `S` (generic where the mnemonic names none), `b:u32?0` an operand with a default.
 - The C++ is an expression for the destination, or a statement where there is none. `t` is the thread,
-  `{site}` the instruction's place for messages, `{space}` that of `[a]`. `@name` is a function that writes it.
+  `{site}` the instruction's place for messages, `{space}` that of `[a]`. `@name` is a function that does.
 """
 
 from __future__ import annotations
