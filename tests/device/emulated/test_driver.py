@@ -17,9 +17,9 @@ from harness.device.emulated.runtime import CUDART, DRIVER, build_cuda
 _PTX = Path(known_kernel.__file__).with_name("known.ptx")
 _RUN = """
 import sys
-from harness.device.emulated import preload
+from harness.worker import emulated
 runtime, driver, kernels, report = sys.argv[1:]
-preload.load([runtime, driver], kernels, report, cores=2)
+emulated.load([runtime, driver], kernels, report, cores=2)
 from harness.device.cuda import Device, Driver
 from harness.device.known_kernel import KnownKernel
 device = Device(Driver(driver))

@@ -1,4 +1,4 @@
-"""Loads the emulated GPU into a process, before torch. Imports nothing of ours: it runs in the worker."""
+"""Runs INSIDE the sandbox, beside __main__.py: loads the emulated GPU, before torch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def load(libraries: Sequence[str], kernels: str, report: str, **options: int) -> Any:
-    """Load `libraries` (Runtime.load_order) and return the CUDA runtime's. Call it before `import torch`.
+    """Load `libraries` (`Runtime.load_order`) and return the CUDA runtime's. Call it before `import torch`.
 
     `kernels`: folder with the translated kernels and their index; `report`: file to which one JSON object per
     finding is appended (kind, kernel, block, thread, instruction, file, line, address, seed, message).
