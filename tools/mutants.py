@@ -33,6 +33,8 @@ LEAST_SHARE: Final = 0.95
 CORRECT: Final = "correct"
 _WIDTH: Final = 200
 """Columns of the table where the output is no terminal."""
+_SHOWN: Final = 70
+"""Characters of a detail."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,10 @@ class Row:
 
 
 def emulate(grader: Grader, project: Project, loaded: LoadedTask) -> Outcome:
-    """The outcome of one `quick` grade on the emulated GPU. Raises InfraError for failures that are ours."""
+    """The outcome of one `quick` grade on the emulated GPU, from the grade's record; its verdict without one.
+
+    Raises InfraError for failures that are ours.
+    """
     grade = grader.grade(project, loaded)
     emulated = grade.model_dump().get("emulated")
     if emulated is None:
@@ -96,7 +101,7 @@ def show(rows: Sequence[Row], console: Console) -> None:
     table = plain_table("mutant", "expert", "kind", "found by", "s", "", right=("s",), whole=("mutant",))
     for row in rows:
         means = row.outcome.name if row.found else f"NOT FOUND ({row.outcome.name})"
-        first = row.outcome.detail.partition("\n")[0]
+        first = row.outcome.detail.partition("\n")[0][:_SHOWN]
         table.add_row(
             *(row.mutant.name, row.mutant.task, row.mutant.kind, means, f"{row.wall_s:.1f}"), untrusted(first)
         )

@@ -16,7 +16,7 @@ from harness.device.emulated.engine import REPORT, Engine, Prepared
 from harness.device.emulated.ptx import CannotEmulate
 from harness.grading.workers import Workers, project_source
 from harness.judge.check import check
-from harness.judge.worker_client import Failed, WorkerClient, Wrapper
+from harness.judge.worker_client import Failed, Source, WorkerClient, Wrapper
 from harness.outcome import Cause, Verdict
 from harness.records import CheckResult, EmulatedCheck, EmulatedFinding, Protocol
 from harness.records.grade import EmulatedOutcome
@@ -25,6 +25,7 @@ from harness.text import first_line
 
 WALL_S: Final = 300.0
 _REPORT_BYTES: Final = 1 << 20
+_MOST_FINDINGS: Final = 64
 _KINDS: Final[dict[str, EmulatedOutcome]] = {
     "crashed": "crashed",
     "race": "race",
@@ -57,8 +58,11 @@ class Emulation:
                 raise CannotEmulate(
                     "it compiles when it runs" if built.result.jit else "the build left no PTX"
                 )
-            prepared = self.engine.prepare(built.ptx, built.result.key)
-            result, seen = self._checked(built, loaded, prepared)
+            source = project_source(built, loaded.task)
+            assert source.path is not None
+            library = source.path.parent / f"{source.namespace}.abi3.so"
+            prepared = self.engine.prepare(library, built.ptx, built.result.key)
+            result, seen = self._checked(source, loaded, prepared)
         except CannotEmulate as error:
             seen = EmulatedFinding(kind="cannot_emulate", message=str(error))
         outcome, message = _outcome(result, seen)
@@ -69,9 +73,8 @@ class Emulation:
         )
 
     def _checked(
-        self, built: Built, loaded: LoadedTask, prepared: Prepared
+        self, source: Source, loaded: LoadedTask, prepared: Prepared
     ) -> tuple[CheckResult, EmulatedFinding | None]:
-        source = project_source(built, loaded.task)
         under = Wrapper((), (), prepared.environment, prepared.inputs)
         with self.workers.start(source, WALL_S, under) as worker:
             try:
@@ -110,12 +113,12 @@ def _described(seen: EmulatedFinding) -> str:
 
 
 def _first_seen(worker: WorkerClient) -> EmulatedFinding | None:
-    """The first line of the report that the worker left, if it is one."""
+    """The first finding of the worker's report; an uninitialized read only where there is no other."""
     with tempfile.TemporaryDirectory() as folder:
-        for path in worker.collect([REPORT], Path(folder)):
-            for line in path.read_bytes()[:_REPORT_BYTES].splitlines()[:1]:
-                return _parsed(line)
-    return None
+        files = worker.collect([REPORT], Path(folder))
+        lines = [line for path in files for line in path.read_bytes()[:_REPORT_BYTES].splitlines()]
+    found = [_parsed(line) for line in lines[:_MOST_FINDINGS]]
+    return min(found, key=lambda one: one.kind == "uninitialized", default=None)
 
 
 def _parsed(line: bytes) -> EmulatedFinding:

@@ -1,5 +1,7 @@
 // What arithmetic, comparison and bit instructions compute (9.7.1 to 9.7.8). Names follow the instruction tables.
 #pragma once
+#include <functional>
+
 #include "numbers.h"
 
 namespace emulated {
@@ -197,14 +199,8 @@ inline T basic(F operation, T a, More... more) {
   result = flush<Ftz>(result);
   return Sat ? saturated(result) : result;
 }
-template <Rounding R, bool Ftz, bool Sat, class T> inline T add(T a, T b) {
-  return each([](auto x, auto y) { return basic<R, Ftz, Sat>([](auto p, auto q) { return p + q; }, x, y); }, a, b);
-}
-template <Rounding R, bool Ftz, bool Sat, class T> inline T subtract(T a, T b) {
-  return each([](auto x, auto y) { return basic<R, Ftz, Sat>([](auto p, auto q) { return p - q; }, x, y); }, a, b);
-}
-template <Rounding R, bool Ftz, bool Sat, class T> inline T multiply(T a, T b) {
-  return each([](auto x, auto y) { return basic<R, Ftz, Sat>([](auto p, auto q) { return p * q; }, x, y); }, a, b);
+template <Rounding R, bool Ftz, bool Sat, class F, class T> inline T binary(F operation, T a, T b) {
+  return each([&](auto x, auto y) { return basic<R, Ftz, Sat>(operation, x, y); }, a, b);
 }
 // x + y in f64 rounded to odd, so that a later rounding to fewer bits is the only one.
 inline f64 odd_sum(f64 x, f64 y) {
@@ -222,16 +218,13 @@ template <Rounding R, bool Ftz, bool Sat, class T> inline T fused(T a, T b, T c)
   };
   return each(one, a, b, c);
 }
-template <Rounding R, bool Ftz, class T> inline T divide(T a, T b) {
-  return basic<R, Ftz, false>([](auto p, auto q) { return p / q; }, a, b);
-}
-template <Rounding R, bool Ftz, class T> inline T root(T a) {
-  return basic<R, Ftz, false>([](auto p) { return std::sqrt(p); }, a);
-}
+struct Root {
+  template <class T> T operator()(T a) const { return std::sqrt(a); }
+};
 enum class Divide { approx, full };
 template <bool Ftz> inline f32 divide_approximate(f32 a, f32 b, Divide kind) {
   if (kind == Divide::approx && std::fabs(b) > 0x1p126f && std::isfinite(b)) return std::isinf(a) ? NAN : 0.0f * a * b;
-  return divide<r_rn, Ftz>(a, b);
+  return binary<r_rn, Ftz, false>(std::divides(), a, b);
 }
 template <bool Ftz, class T>
 inline T reciprocal_root(T a) { return flush<Ftz>(static_cast<T>(1 / std::sqrt(static_cast<f64>(flush<Ftz>(a))))); }
@@ -281,10 +274,6 @@ template <bool Ftz, bool Nan, bool XorSign, bool Greater, class T> inline T extr
   };
   return each(one, left, right);
 }
-template <bool Ftz, bool Nan, bool XorSign, class T>
-inline T minimum(T a, T b) { return extreme<Ftz, Nan, XorSign, false>(a, b); }
-template <bool Ftz, bool Nan, bool XorSign, class T>
-inline T maximum(T a, T b) { return extreme<Ftz, Nan, XorSign, true>(a, b); }
 enum class Class { finite, infinite, number, notanumber, normal, subnormal };
 template <class T> inline bool is_class(T a, Class kind) {
   switch (kind) {

@@ -191,8 +191,8 @@ class _FunctionWriter:
     def site(self) -> int:
         it = self.statement
         assert it is not None
-        file = self.kernel.module.files.get(it.file, "") if it.row else ""
-        key = (it.mnemonic, file, it.row)
+        file = self.kernel.module.files.get(it.file, "") if it.row else "(PTX)"
+        key = (it.mnemonic, file, it.row or it.line)
         return self.kernel.sites.setdefault(key, len(self.kernel.sites))
 
     # ---- control flow
@@ -486,15 +486,19 @@ def _information(kernel: _Kernel, entry: Function, offsets: list[int]) -> list[s
         f"static const {kind} {kind}_table[] = {{{', '.join(rows) or '{}'}}};"
         for kind, rows in tables.items()
     ]
-    fields = [
-        "ABI", _quoted(entry.name), "run", "ParameterInfo_table", str(len(parameters)),
-        str(max(ends, default=0)), str(shared_bytes), str(align), str(threads[0] * threads[1] * threads[2]),
-        "{" + ", ".join(map(str, cluster)) + "}", str(kernel.local_bytes), str(kernel.communicates).lower(),
-        "SiteInfo_table", str(len(sites)), "VariableInfo_table", str(len(values)),
-        "RelocationInfo_table", str(len(relocations)),
-    ]  # fmt: skip
+    fields = {
+        "abi": "ABI", "name": _quoted(entry.name), "entry": "run", "parameters": "ParameterInfo_table",
+        "parameter_count": len(parameters), "parameter_bytes": max(ends, default=0),
+        "shared_bytes": shared_bytes, "dynamic_align": align,
+        "max_threads": threads[0] * threads[1] * threads[2],
+        "cluster": "{" + ", ".join(map(str, cluster)) + "}", "local_bytes": kernel.local_bytes,
+        "blocks_communicate": str(kernel.communicates).lower(), "sites": "SiteInfo_table",
+        "site_count": len(sites), "variables": "VariableInfo_table", "variable_count": len(values),
+        "relocations": "RelocationInfo_table", "relocation_count": len(relocations),
+    }  # fmt: skip
+    value = ", ".join(f".{name} = {one}" for name, one in fields.items())
     name = 'extern "C" __attribute__((visibility("default"))) const KernelInfo emulated_kernel'
-    return [*definitions, *lines, f"{name};", f"{name} = {{{', '.join(fields)}}};"]
+    return [*definitions, *lines, f"{name};", f"{name} = {{{value}}};"]
 
 
 def _initial(kernel: _Kernel, variable: Variable) -> tuple[bytes, list[tuple[int, int, int]]]:

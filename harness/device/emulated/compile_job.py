@@ -13,7 +13,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from harness.device.emulated.kernels import build_kernels
-from harness.device.emulated.runtime import build_runtime
+from harness.device.emulated.runtime import build_cuda, build_torch_side
 
 
 def main() -> None:
@@ -23,7 +23,8 @@ def main() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     if what == "runtime":
         include, cudart, torch_root = map(Path, words)
-        build_runtime(folder, include, cudart, torch_root, compiler, int(jobs))
+        build_cuda(folder, include, cudart, compiler, int(jobs))
+        build_torch_side(folder, include, torch_root, compiler, int(jobs))
     else:
         modules = [path.read_text() for path in sorted(Path(words[0]).rglob("*.ptx"))]
         build_kernels(modules, folder, compiler, int(jobs))

@@ -321,7 +321,7 @@ void bulk_copy(Thread& t, const BulkCopy& c, Site site) {
   if (!bytes && !c.completes_mbarrier) return;
   Landing l = landing(t, Landing::Bulk, site);
   l.bulk = c;
-  if (c.source_space == Space::Shared && bytes) asynchronous_read(t, uint32_t(c.source), bytes, site);
+  if (c.source_space == Space::Shared && bytes) asynchronous_read(t, uint32_t(c.source), bytes, l.time, site);
   if (c.destination_space != Space::Shared) return issue_store(t, l);
   each_destination(t, c.multicast, c.blocks, window_of(c.destination), [&](uint32_t block) {
     l.block = block;
@@ -339,7 +339,7 @@ void tensor_copy(Thread& t, const TensorCopy& c, Site site) {
   l.tensor = c;
   l.block = window_of(c.shared);
   if (c.store) {
-    asynchronous_read(t, c.shared, bytes, site);
+    asynchronous_read(t, c.shared, bytes, l.time, site);
     return issue_store(t, l);
   }
   each_destination(t, c.multicast, c.blocks, l.block, [&](uint32_t block) {

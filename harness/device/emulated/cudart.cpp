@@ -282,6 +282,13 @@ const struct { int code; const char *name, *text; } errors[] = {
 API void emulated_add_range(uint64_t begin, uint64_t size) { add_range(begin, size); }
 API void emulated_remove_range(uint64_t begin, uint64_t size) { remove_range(begin, size); }
 API int emulated_error() { return sticky_error(); }
+// Schedules of the launches to come: the first has this seed, each launch adds one.
+API void emulated_seed(uint64_t seed) { options.seed = seed; }
+// Forgets the error that ended a kernel, and what was reported: a test goes on to the next kernel.
+API void emulated_reset() {
+  set_sticky(0);
+  forget_reports();
+}
 API int emulated_unsupported(const char* function) {
   report("cannot_emulate", nullptr, 0, std::string("the CUDA runtime function ") + function);
   return answer(cudaErrorNotSupported);

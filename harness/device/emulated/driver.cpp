@@ -14,6 +14,7 @@
 #include "modules.h"
 
 #define API extern "C" __attribute__((visibility("default")))
+#undef cuEventElapsedTime  // the header gives the second version; both are one here
 
 using namespace emulated;
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from harness.builder.compiler_slots import CompilerSlots
+from harness.builder.elf import SharedLibrary
 from harness.builder.run_ninja import run_job
 from harness.builder.toolchain import Toolchain
 from harness.device.emulated.ptx import CannotEmulate
@@ -49,18 +51,22 @@ class Engine:
     sandbox: Sandbox
     toolchain: Toolchain
 
-    def prepare(self, ptx: Path, key: str) -> Prepared:
-        """The libraries, and the kernels of the PTX in the folder `ptx`; `key` names the build.
+    def prepare(self, library: Path, ptx: Path, key: str) -> Prepared:
+        """The libraries, and the kernels of `library`, whose PTX is in folder `ptx`; `key` names the build.
 
         Raises CannotEmulate where the kernels cannot be compiled for it, and InfraError.
         """
         assert self.toolchain.torch_root is not None
+        refused = refusal(library)
+        if refused is not None:
+            raise CannotEmulate(refused)
         runtime = self._compiled("runtime", ())
         kernels = self._compiled("kernels", (key,), ptx)
         libraries = load_order(Path("{scratch}/runtime"), self.toolchain.torch_root)
         environment = {
             "LIFTBENCH_EMULATED_GPU": ":".join(map(str, libraries)),
             "LIFTBENCH_EMULATED_KERNELS": "{scratch}/kernels",
+            "LIFTBENCH_EMULATED_CORES": str(min(os.cpu_count() or 1, _JOBS)),
             "LIFTBENCH_EMULATED_REPORT": f"{{scratch}}/{REPORT}",
         }
         return Prepared({"runtime": runtime, "kernels": kernels}, environment)
@@ -123,6 +129,17 @@ class Engine:
                 raise CannotEmulate(why)
             for path in ran.files:
                 shutil.copyfile(path, out / path.name)
+
+
+def refusal(library: Path) -> str | None:
+    """Why a project's library cannot run on the emulated GPU, as far as its ELF tables show; None if it may.
+
+    Raises ElfError and OSError.
+    """
+    wanted = {symbol.name for symbol in SharedLibrary.open(library).symbols() if not symbol.defined}
+    if b"\0.nv_fatbin\0" not in library.read_bytes() or "__cudaRegisterFatBinary" in wanted:
+        return None
+    return "the CUDA runtime is linked statically (cudart_static)"
 
 
 @cache

@@ -37,6 +37,8 @@ template <Element E> inline auto element(u64 word, int index) {
   u64 bits = word >> (index * bits_of(E) & 63);
   if constexpr (E == Element::f64) return std::bit_cast<f64>(word);
   else if constexpr (E == Element::tf32) return std::bit_cast<f32>(static_cast<u32>(bits) & 0xffffe000);
+  else if constexpr (E == Element::f32) return std::bit_cast<f32>(static_cast<u32>(bits));
+  else if constexpr (E == Element::s32) return static_cast<s32>(bits);
   else if constexpr (E == Element::f16) return static_cast<f32>(as<f16>(bits));
   else if constexpr (E == Element::bf16) return static_cast<f32>(as<bf16>(bits));
   else if constexpr (E == Element::e4m3) return e4m3_values.value[bits & 255];
@@ -72,21 +74,62 @@ inline void multiply_matrices(Thread& t, Word (&a)[NA], Word (&b)[NB], Word (&c)
     for (int h = 0; h < halves; h++) left[h][k] = element<A>(word(4 * group + lane, halves * chunk + h), index);
     for (int n = 0; n < 2; n++) right[n][k] = element<B>(word(4 * (2 * place + n) + lane, NA + chunk), index);
   }
+  Sum sums[halves][2];
+  constexpr bool half = D == Element::f16;
   for (int h = 0; h < halves; h++) {
     for (int n = 0; n < 2; n++) {
-      constexpr bool half = D == Element::f16;
-      Word& to = c[half ? h : 2 * h + n];
-      Sum sum;
-      if constexpr (half) sum = static_cast<f32>(as<f16>(to >> 16 * n));
-      else if constexpr (D == Element::s32) sum = static_cast<s32>(to);
-      else if constexpr (D == Element::f64) sum = std::bit_cast<f64>(to);
-      else sum = std::bit_cast<f32>(static_cast<u32>(to));
-      for (int k = 0; k < K; k++) sum += static_cast<Sum>(left[h][k]) * right[n][k];
-      if constexpr (half) to = (to & ~(0xffffu << 16 * n)) | static_cast<u32>(f16(sum).bits) << 16 * n;
-      else if constexpr (D == Element::s32) to = Saturate ? clamped<s32>(sum) : static_cast<s32>(sum);
-      else if constexpr (D == Element::f64) to = std::bit_cast<u64>(sum);
-      else to = std::bit_cast<u32>(static_cast<f32>(sum));
+      Word from = c[half ? h : 2 * h + n];
+      if constexpr (half) sums[h][n] = static_cast<f32>(as<f16>(from >> 16 * n));
+      else if constexpr (D == Element::s32) sums[h][n] = static_cast<s32>(from);
+      else sums[h][n] = as<std::conditional_t<D == Element::f64, f64, f32>>(from);
     }
+  }
+  for (int k = 0; k < K; k++)
+    for (int h = 0; h < halves; h++)
+      for (int n = 0; n < 2; n++) sums[h][n] += static_cast<Sum>(left[h][k]) * right[n][k];
+  for (int h = 0; h < halves; h++) {
+    for (int n = 0; n < 2; n++) {
+      Word& to = c[half ? h : 2 * h + n];
+      if constexpr (half) to = (to & ~(0xffffu << 16 * n)) | static_cast<u32>(f16(sums[h][n]).bits) << 16 * n;
+      else if constexpr (D == Element::s32) to = Saturate ? clamped<s32>(sums[h][n]) : static_cast<s32>(sums[h][n]);
+      else put<std::conditional_t<D == Element::f64, f64, f32>>(to, sums[h][n]);
+    }
+  }
+}
+
+// ---- wmma (9.7.14.4): which lane holds what is left open by the manual. Here lane l holds elements l n to l n + n - 1 of
+// the rows of a matrix, in the first registers of its fragment.
+template <Element E, int Rows, int Columns, bool RowMajor, bool Store, unsigned N>
+inline void move_fragment(Thread& t, u32 (&words)[N], u64 address, u32 stride, Space space, Site site) {
+  constexpr int bytes = bits_of(E) / 8, count = Rows * Columns / 32;
+  auto* elements = reinterpret_cast<u8*>(words);
+  if (!Store) std::memset(words, 0, sizeof words);
+  for (int i = 0; i < count; i++) {
+    u64 row = (t.lane * count + i) / Columns, column = (t.lane * count + i) % Columns;
+    u64 at = address + (RowMajor ? row * stride + column : column * stride + row) * bytes;
+    if (Store) std::memcpy(store_address(t, at, bytes, space, site, elements + i * bytes), elements + i * bytes, bytes);
+    else std::memcpy(elements + i * bytes, load_address(t, at, bytes, space, site), bytes);
+  }
+}
+template <int M, int N, int K, Element A, Element B, Element C, Element D, bool Saturate, unsigned NA, unsigned NB, unsigned NC, unsigned ND>
+inline void multiply_fragments(Thread& t, u32 (&a)[NA], u32 (&b)[NB], u32 (&c)[NC], u32 (&d)[ND], Site site) {
+  constexpr int per = 32 / bits_of(A), of_a = M * K / 32, of_b = K * N / 32, words_a = of_a / per, words_b = of_b / per;
+  u32 words[words_a + words_b];
+  std::memcpy(words, a, 4 * words_a);
+  std::memcpy(words + words_a, b, 4 * words_b);
+  Exchange all = warp_exchange(t, ~0u, words, words_a + words_b, site);
+  if (all.lanes != ~0u) fault(t, "wmma by a part of a warp", site);
+  for (int i = 0; i < M * N / 32; i++) {
+    int place = t.lane * (M * N / 32) + i, row = place / N, column = place % N, from = 32 / bits_of(C), to = 32 / bits_of(D);
+    std::conditional_t<D == Element::s32, s64, f64> sum = element<C>(c[i / from], i % from);
+    for (int k = 0; k < K; k++) {
+      int left = row * K + k, right = k * N + column;
+      auto x = element<A>(all.words[left / of_a][left % of_a / per], left % per);
+      sum += x * element<B>(all.words[right / of_b][words_a + right % of_b / per], right % per);
+    }
+    if constexpr (D == Element::f16) d[i / to] = (d[i / to] & ~(0xffffu << 16 * (i % 2))) | f16(sum).bits << 16 * (i % 2);
+    else if constexpr (D == Element::s32) d[i] = Saturate ? clamped<s32>(sum) : static_cast<s32>(sum);
+    else d[i] = std::bit_cast<u32>(static_cast<f32>(sum));
   }
 }
 

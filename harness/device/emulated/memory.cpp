@@ -266,7 +266,8 @@ void fence_proxy_async(Thread& t, Site) {
 }
 
 // ---- the asynchronous proxy
-uint8_t* asynchronous_read(Thread& t, uint32_t address, unsigned bytes, Site site) {
+// Bytes that an operation issued at `time` will read.
+uint8_t* asynchronous_read(Thread& t, uint32_t address, unsigned bytes, uint32_t time, Site site) {
   BlockState& b = owner_of(t, address, bytes, site, "load");
   if (b.block->shadow && &b == t.state->block)
     each_word(address - b.block->shared_begin, bytes, [&](uint32_t w, uint32_t m) {
@@ -282,9 +283,9 @@ uint8_t* asynchronous_read(Thread& t, uint32_t address, unsigned bytes, Site sit
       if (c.writer != NO_AGENT && c.writer < b.warps && !ordered(b, t.warp, c.writer, c.write_time))
         report_race(t, b, site, c, w, "read", true);
       c.readers |= 1ull << b.asynchronous;
-      if (c.readers == 1ull << b.asynchronous) c.first_read = b.now, c.read = m, c.mixed = 0;
+      if (c.readers == 1ull << b.asynchronous) c.first_read = time, c.read = m, c.mixed = 0;
       c.reader = b.asynchronous;
-      c.read_time = b.now;
+      c.read_time = time;
       c.read_site = site;
     });
   return t.block->arena + address;

@@ -147,7 +147,7 @@ Variable* find_variable(Module& m, const std::string& name) {
 
 int sticky_error() { return sticky; }
 void set_sticky(int error) {
-  if (!sticky) sticky = error;
+  if (!sticky || !error) sticky = error;
 }
 
 uint32_t resident_blocks(uint32_t threads, uint64_t shared) {

@@ -71,6 +71,13 @@ void append(const std::string& line) {
 }  // namespace
 
 Options options = from_environment();
+static std::mutex reports_lock;
+static std::set<std::tuple<std::string, const void*, Site>> seen;
+
+void forget_reports() {
+  const std::lock_guard<std::mutex> lock(reports_lock);
+  seen.clear();
+}
 
 std::string place(Thread& t, Site site) {
   const KernelInfo& kernel = *t.grid->kernel;
@@ -82,9 +89,7 @@ std::string place(Thread& t, Site site) {
 }
 
 void report(const char* kind, Thread* t, Site site, const std::string& message, const uint64_t* address) {
-  static std::mutex one;
-  static std::set<std::tuple<std::string, const void*, Site>> seen;
-  const std::lock_guard<std::mutex> lock(one);
+  const std::lock_guard<std::mutex> lock(reports_lock);
   if (seen.size() >= MOST_FINDINGS) return;
   if (!seen.insert({kind, t ? t->grid->kernel : nullptr, site}).second) return;
   std::string line = "{\"kind\": " + quoted(kind);

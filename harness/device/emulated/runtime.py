@@ -1,15 +1,10 @@
-"""The libraries of the emulated GPU, compiled once per machine: CUDA runtime, CUDA driver, and what torch needs of both.
-
-Load order in a process: `libcudart.so.13`, `libcuda.so.1`, torch's `libc10.so` and `libtorch_cpu.so`, `libc10_cuda.so`,
-`libemulated_torch.so`, then `import torch`; all with RTLD_GLOBAL.
-"""
+"""The libraries of the emulated GPU: CUDA's runtime and driver, and torch's side of them."""
 
 from __future__ import annotations
 
 import os
 import re
 import subprocess
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
@@ -19,6 +14,7 @@ _STAND_INS: Final = HERE.parent.parent / "builder/templates/stubs"
 """For the headers that a CPU-only torch lacks."""
 CUDART, DRIVER, TORCH, C10 = "libcudart.so.13", "libcuda.so.1", "libemulated_torch.so", "libc10_cuda.so"
 _RUNTIME: Final = ("scheduler", "memory", "barriers", "copies", "wgmma", "report", "modules", "cudart")
+_TORCH_SIDE: Final = {"torch_shim": TORCH, "c10_cuda": C10}
 _FLAGS: Final = (
     "-std=c++20", "-O2", "-march=native", "-ffp-contract=off", "-fno-strict-aliasing", "-fPIC", "-pthread",
 )  # fmt: skip
@@ -29,61 +25,56 @@ class CompilerError(Exception):
 
 
 def load_order(folder: Path, torch_root: Path) -> tuple[Path, ...]:
-    """The libraries that a process loads before `import torch`, with RTLD_GLOBAL."""
-    torch = [
-        torch_root / "lib" / name for name in ("libtorch_global_deps.so", "libc10.so", "libtorch_cpu.so")
-    ]
+    """What a process loads with RTLD_GLOBAL, in this order, before it imports torch."""
+    names = ("libtorch_global_deps.so", "libc10.so", "libtorch_cpu.so")
+    torch = [torch_root / "lib" / name for name in names]
     return (folder / CUDART, folder / DRIVER, *torch, folder / C10, folder / TORCH)
 
 
-def build_runtime(
-    folder: Path,
-    cuda_include: Path,
-    real_cudart: Path,
-    torch_root: Path,
-    compiler: str = "g++",
-    jobs: int = 1,
-) -> None:
-    """Compile the four libraries into `folder`; `real_cudart`: NVIDIA's, for the names that it exports.
+def build_cuda(folder: Path, include: Path, real_cudart: Path, compiler: str = "g++", jobs: int = 1) -> None:
+    """Compile CUDA's runtime and driver into `folder`. Raises CompilerError.
 
-    Raises CompilerError.
+    `include`: NVIDIA's headers; `real_cudart`: its runtime library, for the names that it exports.
     """
-    includes = (f"-I{cuda_include}",)
+    flags = (compiler, *_FLAGS, f"-I{include}")
+    objects = [str(folder / f"{name}.o") for name in _RUNTIME]
+
+    def compile_one(name: str) -> None:
+        _run(*flags, "-c", str(HERE / f"{name}.cpp"), "-o", str(folder / f"{name}.o"))
+
     with ThreadPoolExecutor(jobs) as pool:
-        objects = list(pool.map(lambda name: _object(name, folder, compiler, includes), _RUNTIME))
-        stubs = folder / "stubs.cpp"
-        stubs.write_text(_stubs(_exported(real_cudart) - _defined(objects)))
-        versions = folder / "versions.map"
-        versions.write_text(f"{CUDART} {{ global: *; }};\n")
-        cudart = str(folder / CUDART)
-        link = (*objects, str(stubs), f"-Wl,--version-script={versions}", f"-Wl,-soname,{CUDART}")
-        _run(compiler, *_FLAGS, "-shared", *link, "-o", cudart)
-        include = torch_root / "include"
-        headers = (f"-I{include}", f"-I{include / 'torch/csrc/api/include'}", "-idirafter", str(_STAND_INS))
-        libraries = [str(torch_root / "lib" / name) for name in ("libtorch_cpu.so", "libc10.so")]
-        made = (("driver", DRIVER, ()), ("torch_shim", TORCH, libraries), ("c10_cuda", C10, libraries))
-
-        def library(one: tuple[str, str, Sequence[str]]) -> None:
-            source, name, needs = one
-            files = (str(HERE / f"{source}.cpp"), cudart, *needs, f"-Wl,-soname,{name}")
-            words = (*_FLAGS, *(headers if needs else ()), *includes, "-shared", *files)
-            _run(compiler, "-w", *words, "-o", str(folder / name))
-
-        list(pool.map(library, made))
+        list(pool.map(compile_one, _RUNTIME))
+    versions, stubs = folder / "versions.map", folder / "stubs.cpp"
+    versions.write_text(f"{CUDART} {{ global: *; }};\n")
+    stubs.write_text(_stubs(_exported(real_cudart) - _symbols("nm", *objects)))
+    link = (*objects, str(stubs), f"-Wl,--version-script={versions}", f"-Wl,-soname,{CUDART}")
+    _run(*flags, "-shared", *link, "-o", str(folder / CUDART))
+    driver = (str(HERE / "driver.cpp"), str(folder / CUDART), f"-Wl,-soname,{DRIVER}")
+    _run(*flags, "-shared", *driver, "-o", str(folder / DRIVER))
     for scrap in [*map(Path, objects), versions, stubs]:
         scrap.unlink()
 
 
-def _object(name: str, folder: Path, compiler: str, includes: Sequence[str]) -> str:
-    made = str(folder / f"{name}.o")
-    _run(compiler, *_FLAGS, *includes, "-c", str(HERE / f"{name}.cpp"), "-o", made)
-    return made
+def build_torch_side(
+    folder: Path, include: Path, torch_root: Path, compiler: str = "g++", jobs: int = 1
+) -> None:
+    """Compile what torch needs of them, beside them. Raises CompilerError."""
+    headers = (f"-I{torch_root}/include", f"-I{torch_root}/include/torch/csrc/api/include", f"-I{include}")
+    flags = (compiler, "-w", *_FLAGS, *headers, "-idirafter", str(_STAND_INS), "-shared")
+    link = (str(folder / CUDART), f"{torch_root}/lib/libtorch_cpu.so", f"{torch_root}/lib/libc10.so")
+
+    def compile_one(source: str) -> None:
+        library = _TORCH_SIDE[source]
+        name = f"-Wl,-soname,{library}"
+        _run(*flags, str(HERE / f"{source}.cpp"), *link, name, "-o", str(folder / library))
+
+    with ThreadPoolExecutor(jobs) as pool:
+        list(pool.map(compile_one, _TORCH_SIDE))
 
 
 def _run(*command: str) -> None:
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, env={**os.environ, "LC_ALL": "C"}
-    )
+    environment = {**os.environ, "LC_ALL": "C"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if done.returncode != 0:
         raise CompilerError(f"{command[0]} cannot build the emulated GPU: {done.stderr[:2000]}")
 
@@ -96,10 +87,6 @@ def _symbols(*command: str) -> set[str]:
 def _exported(cudart: Path) -> set[str]:
     """Functions of NVIDIA's runtime library."""
     return {name for name in _symbols("nm", "-D", str(cudart)) if re.match(r"(__)?cuda", name)}
-
-
-def _defined(objects: Sequence[str]) -> set[str]:
-    return _symbols("nm", *objects)
 
 
 def _stubs(names: set[str]) -> str:

@@ -47,9 +47,9 @@ template <Atomic A, class T> inline T combined(T old, T value) {
     else if constexpr (A == Atomic::inc_) return old >= value ? 0 : old + 1;
     else return old == 0 || old > value ? value : old - 1;
   } else {
-    if constexpr (A == Atomic::add_) return add<r_rn, false, false>(old, value);
-    else if constexpr (A == Atomic::min_) return minimum<false, false, false>(old, value);
-    else return maximum<false, false, false>(old, value);
+    if constexpr (A == Atomic::add_) return binary<r_rn, false, false>(std::plus(), old, value);
+    else if constexpr (A == Atomic::min_) return extreme<false, false, false, false>(old, value);
+    else return extreme<false, false, false, true>(old, value);
   }
 }
 template <Atomic A, class T> inline T atomic(Thread& t, u64 address, Space space, Site site, T value) {
@@ -138,23 +138,6 @@ inline u32 elect_lane(Thread& t, u32 mask, Site site, bool& elected) {
   return leader;
 }
 inline u32 warps(const Thread& t) { return (t.grid->ntid[0] * t.grid->ntid[1] * t.grid->ntid[2] + 31) / 32; }
-
-// ---- mbarrier (9.7.13.15): forms of the manual that the machine has under one name
-inline u64 arrive_expecting(Thread& t, u64 address, Space space, u32 bytes, Site site) {
-  return mbarrier_arrive_expect(t, address, space, 1, bytes, site);
-}
-inline u64 arrive_dropping(Thread& t, u64 address, Space space, u32 count, Site site) {
-  return mbarrier_arrive_drop(t, address, space, count, 0, site);
-}
-inline bool try_wait(Thread& t, u64 address, Space space, u64 state, u32, Site site) {
-  return mbarrier_try(t, address, space, state, site);
-}
-inline bool try_wait_parity(Thread& t, u64 address, Space space, u32 parity, u32, Site site) {
-  return mbarrier_try_parity(t, address, space, parity, site);
-}
-template <bool NoIncrement> inline void arrive_after_copies(Thread& t, u64 address, Space space, Site site) {
-  cp_async_mbarrier_arrive(t, address, space, NoIncrement, site);
-}
 
 // ---- functions (9.7.12.5): pointers to the result's and the parameters' buffers
 using Function = void(Thread&, u8* const*);

@@ -203,7 +203,7 @@ std::string describe_address(uint64_t address);
 void release(BlockState&, uint32_t agent, Clock& to);
 void acquire(BlockState&, uint32_t agent, const Clock& from);
 BlockState& owner_of(Thread&, uint32_t shared, unsigned bytes, Site, const char* what);
-uint8_t* asynchronous_read(Thread&, uint32_t shared, unsigned bytes, Site);
+uint8_t* asynchronous_read(Thread&, uint32_t shared, unsigned bytes, uint32_t time, Site);
 void asynchronous_write(Thread&, uint32_t shared, unsigned bytes, uint32_t time, Site);
 const void* global_read(Thread&, uint64_t address, unsigned bytes, Site);
 
@@ -223,5 +223,6 @@ void post(Mbarrier&, Landing);
 // report.cpp
 void report(const char* kind, Thread*, Site, const std::string& message, const uint64_t* address = nullptr);
 std::string place(Thread&, Site);
+void forget_reports();
 
 }  // namespace emulated

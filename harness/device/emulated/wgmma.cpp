@@ -218,7 +218,7 @@ void compute(Thread& t, Warpgroup& w, WgmmaOperation& o) {
   for (uint32_t p = 0; p < GROUP; p++)
     for (unsigned i = 0; i < o.registers; i++) {
       uint32_t& bits = o.accumulators[p * o.registers + i];
-      bits = o.accumulate ? resolve(w, bits, p) : 0;
+      if (!o.accumulate) bits = 0;
     }
   const bool integers = o.shape.accumulator == Type::S32;
   if (!integers) get_accumulators(o, d);
@@ -228,6 +228,9 @@ void compute(Thread& t, Warpgroup& w, WgmmaOperation& o) {
   else
     put_accumulators(o, d);
   o.done = true;
+  for (WgmmaOperation& later : w.operations)  // those that add to this result
+    for (uint32_t i = 0; i < later.accumulators.size() && !later.done; i++)
+      later.accumulators[i] = resolve(w, later.accumulators[i], i / later.registers);
 }
 
 void mark_reads(Thread& t, const WgmmaOperation& o, bool is_a) {
@@ -238,7 +241,7 @@ void mark_reads(Thread& t, const WgmmaOperation& o, bool is_a) {
   const Operand operand(is_a ? o.a : o.b, window, transposed, size);
   const uint32_t rows = is_a ? 64 : o.shape.n, step = 16 / size;
   for (uint32_t r = 0; r < rows; r += transposed ? step : 1)
-    for (uint32_t k = 0; k < o.shape.k; k += transposed ? 1 : step) asynchronous_read(t, operand.address(r, k), 16, o.site);
+    for (uint32_t k = 0; k < o.shape.k; k += transposed ? 1 : step) asynchronous_read(t, operand.address(r, k), 16, o.time, o.site);
 }
 
 // Operations whose results every thread has taken are forgotten.
@@ -291,7 +294,7 @@ void wgmma_issue(Thread& t, const Wgmma& shape, uint32_t* accumulators, unsigned
   if (o.site != site || o.a != a_descriptor || o.b != b_descriptor || o.accumulate != accumulate)
     fault(t, "threads of one warpgroup issue different wgmma operations", site);
   const uint32_t p = place_in_group(t);
-  if (accumulate) std::copy_n(accumulators, registers, &o.accumulators[p * registers]);
+  for (unsigned i = 0; i < registers && accumulate; i++) o.accumulators[p * registers + i] = resolve(w, accumulators[i], p);
   if (shape.a_in_registers) std::copy_n(a_registers, 4, &o.a_registers[p * 4]);
   for (unsigned i = 0; i < registers; i++) accumulators[i] = token(sequence, i);
   if (++o.issued == GROUP) w.generation++;

@@ -1,45 +1,37 @@
-"""The emulated CUDA runtime, compiled once per version of its sources."""
+"""The emulated CUDA runtime and driver, compiled once per version of their sources."""
 
 from __future__ import annotations
 
 import hashlib
-import os
-import subprocess
 from pathlib import Path
 
 import pytest
 from platformdirs import user_cache_path
 
 from harness.builder.toolchain import Toolchain
-from harness.device.emulated.kernels import HERE
-
-_SOURCES = ("scheduler", "memory", "barriers", "copies", "wgmma", "report", "modules", "cudart")
-_FLAGS = (
-    "-std=c++20",
-    "-O1",
-    "-march=native",
-    "-ffp-contract=off",
-    "-fno-strict-aliasing",
-    "-fPIC",
-    "-pthread",
-)
+from harness.device.emulated.runtime import CUDART, HERE, build_cuda
+from harness.files import directory_atomically
+from harness.locks import locked
 
 
 @pytest.fixture(scope="session")
-def cudart(toolchain: Toolchain) -> Path:
-    """libcudart.so.13 without torch's part."""
-    if toolchain.cuda is None or toolchain.cuda.include is None:
+def cuda_libraries(toolchain: Toolchain) -> Path:
+    """A folder with libcudart.so.13 and libcuda.so.1, without torch's side."""
+    cuda = toolchain.cuda
+    if cuda is None or cuda.include is None or cuda.cudart is None:
         pytest.skip("needs the CUDA headers")
     texts = [path.read_bytes() for path in sorted([*HERE.glob("*.cpp"), *HERE.glob("*.h")])]
-    folder = (
-        user_cache_path("liftbench") / "emulated-tests" / hashlib.sha256(b"\0".join(texts)).hexdigest()[:24]
-    )
-    library = folder / "libcudart.so.13"
-    if not library.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        making = folder / f"making.{os.getpid()}"
-        sources = [str(HERE / f"{name}.cpp") for name in _SOURCES]
-        command = ["g++", *_FLAGS, f"-I{toolchain.cuda.include}", "-shared", *sources, "-o", str(making)]
-        subprocess.run(command, check=True)
-        making.rename(library)
-    return library
+    digest = hashlib.sha256(b"\0".join(texts)).hexdigest()[:24]
+    folder = user_cache_path("liftbench") / "emulated-tests" / digest
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with locked(folder.with_suffix(".lock"), "the emulated CUDA runtime, compiled by another test"):
+        if not folder.is_dir():
+            with directory_atomically(folder) as fresh:
+                build_cuda(fresh, cuda.include, cuda.cudart, jobs=2)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def cudart(cuda_libraries: Path) -> Path:
+    """libcudart.so.13."""
+    return cuda_libraries / CUDART

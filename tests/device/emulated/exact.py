@@ -1,4 +1,4 @@
-"""Exact arithmetic: floating-point formats as fractions, rounded once. What the emulator's results are compared with."""
+"""Exact arithmetic: floating-point formats as fractions, rounded once, to compare results with."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fractions import Fraction
 
 @dataclass(frozen=True)
 class Format:
-    """A binary format: digits after the leading one, exponent bias, width; `infinite` formats have infinities."""
+    """A binary format: digits after the leading one, exponent bias, width; `infinite`: it has infinities."""
 
     digits: int
     bias: int

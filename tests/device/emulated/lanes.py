@@ -1,6 +1,6 @@
 """Runs single instructions on the translator's output: one compiled kernel, one row of inputs per thread.
 
-The machine is the smallest that lets straight-line code run: addresses are host addresses, nothing is checked.
+The machine is the smallest that runs straight-line code: addresses are host addresses, nothing is checked.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ _DRIVER = r"""
 
 namespace emulated {
 void* access_slow(Thread&, uint64_t address, unsigned, Space, Site, bool) { return (void*)address; }
+void* shared_access(Thread&, uint32_t, unsigned, Site, bool, const void*) { return nullptr; }
 void step_slow(Thread&, Site) {}
 }
 extern "C" __attribute__((visibility("default"))) void run_lanes(uint64_t in, uint64_t out, int count) {
@@ -48,7 +49,7 @@ SLOTS = 5
 
 @dataclass(frozen=True)
 class Case:
-    """One instruction: `text` has operands d, e (second destination), a, b, c and f, of the given PTX types."""
+    """One instruction: `text` has operands d, e (a second destination), a, b, c, f of the given types."""
 
     text: str
     result: str

@@ -28,7 +28,7 @@ def test_the_table_covers_every_kind_and_many_experts() -> None:
     assert len({name for name, _ in projects()}) == len(MUTANTS) >= 44
     assert len({mutant.task for mutant in MUTANTS}) >= 20
     outcomes = {outcome for mutant in MUTANTS for outcome in mutant.found_by}
-    assert outcomes == {"wrong_result", "race", "crashed", "deadlock", "timed_out"}
+    assert outcomes == {"wrong_result", "race", "uninitialized", "crashed", "deadlock", "timed_out"}
 
 
 def test_a_patch_that_does_not_fit_is_an_error() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -139,7 +139,60 @@ def _mma(type: str, m: int, k: int, result: str) -> str:
     return per_lane(name, body, count=c, given=a + b + c)
 
 
+_WMMA = """
+.visible .entry wmma(.param .u64 a, .param .u64 b, .param .u64 c)
+{
+.reg .b32 %a<8>, %b<8>; .reg .f32 %c<8>; .reg .b64 %p, %q, %r;
+ld.param.u64 %p, [a]; ld.param.u64 %q, [b]; ld.param.u64 %r, [c];
+wmma.load.a.sync.aligned.row.m16n16k16.global.f16 {A}, [%p], 16;
+wmma.load.b.sync.aligned.col.m16n16k16.global.f16 {B}, [%q], 24;
+wmma.load.c.sync.aligned.row.m16n16k16.global.f32 {C}, [%r];
+wmma.mma.sync.aligned.row.col.m16n16k16.f32.f32 {C}, {A}, {B}, {C};
+wmma.store.d.sync.aligned.row.m16n16k16.global.f32 [%r], {C};
+ret;
+}
+"""
+for _name in "ABC":
+    _WMMA = _WMMA.replace(f"{{{_name}}}", "{" + ", ".join(f"%{_name.lower()}{i}" for i in range(8)) + "}")
+
+_COPIES = """
+.visible .entry copies(.param .u64 in, .param .u64 out)
+{
+.reg .b64 %in, %out, %from; .reg .b32 %t, %at, %bar, %v, %w, %base;
+.reg .pred %first, %done; .reg .b64 %state;
+.shared .align 16 .b8 tile[512]; .shared .align 8 .b64 barrier;
+ld.param.u64 %in, [in]; ld.param.u64 %out, [out]; mov.u32 %t, %tid.x;
+mov.u32 %base, tile; mov.u32 %bar, barrier; setp.eq.u32 %first, %t, 0;
+@%first mbarrier.init.shared::cta.b64 [%bar], 1;
+@%first fence.mbarrier_init.release.cluster;
+bar.sync 0;
+@!%first bra WAIT;
+mbarrier.arrive.expect_tx.shared::cta.b64 %state, [%bar], 128;
+cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%base], [%in], 128, [%bar];
+WAIT: mbarrier.try_wait.parity.shared::cta.b64 %done, [%bar], 0;
+@!%done bra WAIT;
+shl.b32 %at, %t, 2; add.s32 %at, %at, %base; ld.shared.u32 %v, [%at];
+shl.b32 %w, %t, 4; cvt.u64.u32 %from, %w; add.s64 %from, %from, %in;
+setp.lt.u32 %done, %t, 8; shl.b32 %w, %t, 4; add.s32 %w, %w, %base;
+@%done cp.async.cg.shared.global [%w+256], [%from+128], 16;
+@%done cp.async.ca.shared.global [%w+384], [%from], 16, 8;
+cp.async.commit_group; cp.async.wait_group 0;
+bar.sync 0;
+ld.shared.u32 %w, [%at+256]; add.s32 %v, %v, %w; ld.shared.u32 %w, [%at+384]; add.s32 %v, %v, %w;
+st.shared.u32 [%at+128], %v;
+fence.proxy.async.shared::cta;
+bar.sync 0;
+@!%first bra DONE;
+cp.async.bulk.global.shared::cta.bulk_group [%out], [%base+128], 128;
+cp.async.bulk.commit_group;
+cp.async.bulk.wait_group 0;
+DONE: ret;
+}
+"""
+
 KERNELS = [
+    _COPIES,
+    _WMMA,
     per_lane("shuffles", _shuffle_body(), count=16),
     per_lane("votes", _VOTES, count=16),
     per_lane("matrices", _MATRIX_TURN, count=16),
@@ -149,9 +202,10 @@ KERNELS = [
 
 
 @pytest.fixture(scope="module")
-def gpu(cudart: Path, tmp_path_factory: pytest.TempPathFactory) -> Gpu:
-    os.environ.pop("LIFTBENCH_EMULATED_SEED", None)
-    return Gpu(cudart, KERNELS, tmp_path_factory.mktemp("warps"))
+def gpu(cudart: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gpu]:
+    one = Gpu(cudart, KERNELS, tmp_path_factory.mktemp("warps"))
+    yield one
+    one.close()
 
 
 def test_shuffles(gpu: Gpu) -> None:
@@ -188,8 +242,10 @@ def test_votes_matches_and_reductions(gpu: Gpu) -> None:
     column = words[:, 3]
     same = [sum(1 << j for j in range(WARP) if words[j, 1] == words[i, 1]) for i in range(WARP)]
     expected = {
-        0: bits, 1: 1, 2: 0, 3: 0, 4: same, 5: 0xFFFFFFFF, 6: 1, 7: int(column.sum(dtype=np.uint64)) & 0xFFFFFFFF,
-        8: int(column.view(np.int32).min()) & 0xFFFFFFFF, 9: int(column.max()), 10: int(np.bitwise_xor.reduce(column)),
+        0: bits, 1: 1, 2: 0, 3: 0, 4: same, 5: 0xFFFFFFFF, 6: 1,
+        7: int(column.sum(dtype=np.uint64)) & 0xFFFFFFFF,
+        8: int(column.view(np.int32).min()) & 0xFFFFFFFF, 9: int(column.max()),
+        10: int(np.bitwise_xor.reduce(column)),
         13: 0xFFFFFFFF,
     }  # fmt: skip
     for number, value in expected.items():
@@ -263,7 +319,7 @@ def test_mma(gpu: Gpu, type: str, m: int, k: int, result: str) -> None:
     c = rng.integers(-9, 9, (m, 8)).astype(np.float64)
     count_a, count_b, count_c = _words(type, m, k, result)
     width = 8 if type == "f64" else 4
-    # Registers: `chunk` of a row's bytes, one word per lane of a group of four; A alternates between rows g and g + 8.
+    # Registers: `chunk` of a row's bytes, one word per lane of four; A alternates between rows g and g + 8.
     rows = _encoded(type, a).reshape(m // 8, 8, -1, 4, width)  # half, group, chunk, lane, bytes
     columns = _encoded(type, np.ascontiguousarray(b.T)).reshape(8, -1, 4, width)
     left = rows.transpose(1, 3, 2, 0, 4).reshape(WARP, 4 * count_a)
@@ -274,3 +330,23 @@ def test_mma(gpu: Gpu, type: str, m: int, k: int, result: str) -> None:
     got = run_lanes(gpu, f"mma_{type}_{m}_{k}_{result}", np.ascontiguousarray(words).view(np.uint32), count_c)
     product = got.view(kind).reshape(8, 4, m // 8, 2).transpose(2, 0, 1, 3).reshape(m, 8)
     assert (product == a @ b + c).all()
+
+
+def test_wmma(gpu: Gpu) -> None:
+    """Fragments are loaded with a stride, multiplied and stored."""
+    rng = np.random.default_rng(5)
+    a = rng.integers(-4, 5, (16, 16)).astype(np.float16)
+    b = rng.integers(-4, 5, (16, 24)).astype(np.float16)  # columns of B, 24 elements apart
+    c = rng.integers(-9, 9, (16, 16)).astype(np.float32)
+    expected = a.astype(np.float32) @ b[:, :16].T.astype(np.float32) + c
+    assert gpu.launch("wmma", [a, b, c]) == 0, gpu.findings()
+    assert (c == expected).all()
+
+
+def test_asynchronous_copies(gpu: Gpu) -> None:
+    """A bulk copy on an mbarrier, cp.async with a zero-filled half, and a bulk store."""
+    words = np.arange(64, dtype=np.uint32) * 3
+    out = np.zeros(WARP, dtype=np.uint32)
+    assert gpu.launch("copies", [words, out]) == 0, gpu.findings()
+    half = np.where(np.arange(WARP) % 4 < 2, words[:WARP], 0)
+    assert (out == words[:WARP] + words[WARP:] + half).all() and gpu.findings() == []

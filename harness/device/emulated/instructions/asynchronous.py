@@ -2,63 +2,34 @@
 
 from __future__ import annotations
 
-from harness.device.emulated.instructions.movement import space_of
-from harness.device.emulated.instructions.rows import Emitter, Handler, Row, Slots, elements, rows
+from harness.device.emulated.instructions.rows import Emitter, Slots, elements, rows, space_of
 from harness.device.emulated.ptx import split
 
-
-def _mbarrier(function: str, type: str, operands: str) -> Handler:
-    """A call `function(t, address, space, values..., site)`; `u32=1` is an operand with a default."""
-
-    def emit(emitter: Emitter, slots: Slots, given: list[str]) -> str | None:
-        names, values = operands.split(), []
-        if bool(type) == given[0].startswith("["):
-            return None
-        to, address, *rest = given if type else ["", *given]
-        if len(rest) > len(names):
-            return None
-        for number, name in enumerate(names):
-            kind, _, default = name.partition("=")
-            if number < len(rest):
-                values.append(emitter.read(kind, rest[number]))
-            elif default:
-                values.append(default)
-        arguments = ", ".join([emitter.address(address, slots["S"]), f"Space::{space_of(slots)}", *values])
-        call = f"{function.format_map(slots)}(t, {arguments}, {emitter.site()})"
-        return emitter.write(type, to, call) if type else f"{call};"
-
-    return emit
-
-
-_B = {"S": "shared shared::cta shared::cluster", "O": "release relaxed acquire", "G": "cta cluster"}
-
-MBARRIER = [
-    *(
-        Row(section, f"mbarrier.{syntax}.b64", "", _mbarrier(function, type, operands), _B)
-        for section, syntax, function, type, operands in (
-            ("9.7.13.15.9", "init.S?", "mbarrier_init", "", "u32"),
-            ("9.7.13.15.10", "inval.S?", "mbarrier_invalidate", "", ""),
-            ("9.7.13.15.11", "expect_tx.O?.G?.S?", "mbarrier_expect", "", "u32"),
-            ("9.7.13.15.12", "complete_tx.O?.G?.S?", "mbarrier_complete", "", "u32"),
-            ("9.7.13.15.13", "arrive.O?.G?.S?", "mbarrier_arrive", "b64", "u32=1"),
-            ("9.7.13.15.13", "arrive.noComplete.O?.G?.S?", "mbarrier_arrive", "b64", "u32"),
-            ("9.7.13.15.13", "arrive.expect_tx.O?.G?.S?", "arrive_expecting", "b64", "u32"),
-            ("9.7.13.15.14", "arrive_drop.O?.G?.S?", "arrive_dropping", "b64", "u32=1"),
-            ("9.7.13.15.16", "test_wait.O?.G?.S?", "mbarrier_test", "pred", "u64"),
-            ("9.7.13.15.16", "test_wait.parity.O?.G?.S?", "mbarrier_test_parity", "pred", "u32"),
-            ("9.7.13.15.16", "try_wait.O?.G?.S?", "try_wait", "pred", "u64 u32=0"),
-            ("9.7.13.15.16", "try_wait.parity.O?.G?.S?", "try_wait_parity", "pred", "u32 u32=0"),
-        )
-    ),
-    Row(
-        "9.7.13.15.15",
-        "cp.async.mbarrier.arrive.noinc?.S?.b64",
-        "",
-        _mbarrier("arrive_after_copies<{noinc}>", "", ""),
-        _B,
-    ),
-    *rows("9.7.13.15.17 mbarrier.pending_count.b64 | d:u32 a:b64 | mbarrier_pending({a})"),
-]
+MBARRIER = rows(
+    """
+9.7.13.15.9 mbarrier.init.S?.b64 | [a] b:u32 | mbarrier_init(t, {a}, {space}, {b}, {site})
+9.7.13.15.10 mbarrier.inval.S?.b64 | [a] | mbarrier_invalidate(t, {a}, {space}, {site})
+9.7.13.15.11 mbarrier.expect_tx.O?.G?.S?.b64 | [a] b:u32 | mbarrier_expect(t, {a}, {space}, {b}, {site})
+9.7.13.15.12 mbarrier.complete_tx.O?.G?.S?.b64 | [a] b:u32 | mbarrier_complete(t, {a}, {space}, {b}, {site})
+9.7.13.15.13 mbarrier.arrive.noComplete?.O?.G?.S?.b64 | d:b64 [a] b:u32?1 |
+ mbarrier_arrive(t, {a}, {space}, {b}, {site})
+9.7.13.15.13 mbarrier.arrive.expect_tx.O?.G?.S?.b64 | d:b64 [a] b:u32 |
+ mbarrier_arrive_expect(t, {a}, {space}, 1, {b}, {site})
+9.7.13.15.14 mbarrier.arrive_drop.O?.G?.S?.b64 | d:b64 [a] b:u32?1 |
+ mbarrier_arrive_drop(t, {a}, {space}, {b}, 0, {site})
+9.7.13.15.15 cp.async.mbarrier.arrive.noinc?.S?.b64 | [a] |
+ cp_async_mbarrier_arrive(t, {a}, {space}, {noinc}, {site})
+9.7.13.15.16 mbarrier.test_wait.O?.G?.S?.b64 | d:pred [a] b:u64 | mbarrier_test(t, {a}, {space}, {b}, {site})
+9.7.13.15.16 mbarrier.test_wait.parity.O?.G?.S?.b64 | d:pred [a] b:u32 |
+ mbarrier_test_parity(t, {a}, {space}, {b}, {site})
+9.7.13.15.16 mbarrier.try_wait.O?.G?.S?.b64 | d:pred [a] b:u64 c:u32?0 |
+ mbarrier_try(t, {a}, {space}, {b}, {site})
+9.7.13.15.16 mbarrier.try_wait.parity.O?.G?.S?.b64 | d:pred [a] b:u32 c:u32?0 |
+ mbarrier_try_parity(t, {a}, {space}, {b}, {site})
+9.7.13.15.17 mbarrier.pending_count.b64 | d:u32 a:b64 | mbarrier_pending({a})
+""",
+    {"S": "shared shared::cta shared::cluster", "O": "release relaxed acquire", "G": "cta cluster"},
+)
 
 
 def _copy(emitter: Emitter, slots: Slots, operands: list[str]) -> str:
@@ -96,50 +67,49 @@ _TYPES = {
 def _bulk(emitter: Emitter, slots: Slots, operands: list[str]) -> str | None:
     """cp.async.bulk [to], [from], size{, [mbarrier]}{, CTA mask}{, policy}"""
     to, source, size, *rest = operands
-    loads = "X" in slots
-    to_space = "Shared" if slots["D"].startswith("shared") else "Global"
-    source_space = "Shared" if slots["S"].startswith("shared") else "Global"
-    multicast = bool(slots.get("M"))
-    fields = [
-        emitter.address(to, slots["D"]),
-        emitter.address(source, slots["S"]),
-        emitter.read("u32", size),
-        f"Space::{to_space}",
-        f"Space::{source_space}",
-        emitter.address(rest[0], "shared") if loads else "0",
-        str(loads).lower(),
-        str(multicast).lower(),
-        emitter.read("u16", rest[1]) if multicast else "0",
-        f"Reduce::{slots['A'].capitalize()}" if "A" in slots else "Reduce::None",
-        f"Type::{_TYPES[slots['T']]}" if "T" in slots else "Type::B8",
-    ]
-    return f"bulk_copy(t, BulkCopy{{{', '.join(fields)}}}, {emitter.site()});"
+    fields = {
+        "destination": emitter.address(to, slots["D"]),
+        "source": emitter.address(source, slots["S"]),
+        "bytes": emitter.read("u32", size),
+        "destination_space": f"Space::{space_of(slots, 'D')}",
+        "source_space": f"Space::{space_of(slots)}",
+    }
+    if "X" in slots:
+        fields |= {"mbarrier": emitter.address(rest[0], "shared"), "completes_mbarrier": "true"}
+    if slots.get("M"):
+        fields |= {"multicast": "true", "blocks": emitter.read("u16", rest[1])}
+    if "A" in slots:
+        fields |= {"reduce": f"Reduce::{slots['A'].capitalize()}", "type": f"Type::{_TYPES[slots['T']]}"}
+    return f"bulk_copy(t, BulkCopy{{{_designated(fields)}}}, {emitter.site()});"
 
 
 def _tensor(emitter: Emitter, slots: Slots, operands: list[str]) -> str | None:
     """Loads: [shared], [map, {coordinates}], [mbarrier]{, mask}; stores: [map, {coordinates}], [shared]."""
     loads = slots["D"].startswith("shared")
     shared, tensor = (operands[0], operands[1]) if loads else (operands[1], operands[0])
-    found = split(tensor.strip()[1:-1])
-    if slots.get("L", "") not in ("", "tile") or len(found) != 2:
+    place = split(tensor.strip()[1:-1])
+    if slots.get("L", "") not in ("", "tile") or len(place) != 2:
         return None
-    coordinates = elements(found[1])
-    multicast = bool(slots.get("M"))
-    fields = [
-        str(not loads).lower(),
-        emitter.read("u64", found[0]),
-        str(len(coordinates)),
-        "{" + ", ".join(emitter.read("s32", one) for one in coordinates) + "}",
-        f"(u32){emitter.address(shared, 'shared')}",
-        emitter.address(operands[2], "shared") if loads else "0",
-        str(multicast).lower(),
-        emitter.read("u16", operands[3]) if multicast else "0",
-        f"Reduce::{slots['A'].capitalize()}" if "A" in slots else "Reduce::None",
-        "TensorMode::Tile",
-    ]
-    if len(coordinates) != int(slots["N"][0]):
-        return None
-    return f"tensor_copy(t, TensorCopy{{{', '.join(fields)}}}, {emitter.site()});"
+    coordinates = [emitter.read("s32", one) for one in elements(place[1])]
+    fields = {
+        "store": str(not loads).lower(),
+        "map": emitter.read("u64", place[0]),
+        "rank": str(len(coordinates)),
+        "coordinates": f"{{{', '.join(coordinates)}}}",
+        "shared": f"(u32){emitter.address(shared, 'shared')}",
+    }
+    if loads:
+        fields["mbarrier"] = emitter.address(operands[2], "shared")
+    if slots.get("M"):
+        fields |= {"multicast": "true", "blocks": emitter.read("u16", operands[3])}
+    if "A" in slots:
+        fields["reduce"] = f"Reduce::{slots['A'].capitalize()}"
+    return f"tensor_copy(t, TensorCopy{{{_designated(fields)}}}, {emitter.site()});"
+
+
+def _designated(fields: dict[str, str]) -> str:
+    """C++ initializers of some fields, in their order; the others are zero."""
+    return ", ".join(f".{name} = {value}" for name, value in fields.items())
 
 
 def _nothing(emitter: Emitter, slots: Slots, operands: list[str]) -> str:

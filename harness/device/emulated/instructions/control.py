@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from harness.device.emulated.instructions.movement import SPACES, space_of
-from harness.device.emulated.instructions.rows import Emitter, Slots, elements, rows
+from harness.device.emulated.instructions.movement import SPACES
+from harness.device.emulated.instructions.rows import Emitter, Slots, elements, rows, space_of
 
 
 def _branch(emitter: Emitter, slots: Slots, operands: list[str]) -> str:

@@ -1,7 +1,7 @@
 """Floating point: f32, f64 (9.7.3), f16, bf16 and pairs (9.7.4), comparison and selection (9.7.6, 9.7.7).
 
-Basic operations are exact to the bit in every rounding mode. Approximate ones return a value that is correctly
-rounded or nearly so; hardware differs from it within the error bounds of the manual.
+Basic operations are exact to the bit in every rounding mode. Approximate ones return a value that is rounded
+correctly or nearly so; hardware differs from it within the error bounds of the manual.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ FLOATING = rows(
     """
 9.7.3.1 testp.K.F | d:pred a:F | is_class({a}, Class::{K})
 9.7.3.2 copysign.F | d:F a:F b:F | std::copysign({b}, {a})
-9.7.3.3 add.R?.ftz?.sat?.T | d:T a:T b:T | add<r_{R}, {ftz}, {sat}>({a}, {b})
-9.7.3.4 sub.R?.ftz?.sat?.T | d:T a:T b:T | subtract<r_{R}, {ftz}, {sat}>({a}, {b})
-9.7.3.5 mul.R?.ftz?.sat?.T | d:T a:T b:T | multiply<r_{R}, {ftz}, {sat}>({a}, {b})
+9.7.3.3 add.R?.ftz?.sat?.T | d:T a:T b:T | binary<r_{R}, {ftz}, {sat}>(std::plus(), {a}, {b})
+9.7.3.4 sub.R?.ftz?.sat?.T | d:T a:T b:T | binary<r_{R}, {ftz}, {sat}>(std::minus(), {a}, {b})
+9.7.3.5 mul.R?.ftz?.sat?.T | d:T a:T b:T | binary<r_{R}, {ftz}, {sat}>(std::multiplies(), {a}, {b})
 9.7.3.6 fma.R.ftz?.sat?.relu?.T | d:T a:T b:T c:T | relu<{relu}>(fused<r_{R}, {ftz}, {sat}>({a}, {b}, {c}))
 9.7.3.7 mad.R.ftz?.sat?.F | d:F a:F b:F c:F | fused<r_{R}, {ftz}, {sat}>({a}, {b}, {c})
 9.7.3.8 div.M.ftz?.f32 | d:f32 a:f32 b:f32 | divide_approximate<{ftz}>({a}, {b}, Divide::{M})
-9.7.3.8 div.R.ftz?.F | d:F a:F b:F | divide<r_{R}, {ftz}>({a}, {b})
+9.7.3.8 div.R.ftz?.F | d:F a:F b:F | binary<r_{R}, {ftz}, false>(std::divides(), {a}, {b})
 9.7.3.9 abs.ftz?.T | d:T a:T | magnitude<{ftz}>({a})
 9.7.3.10 neg.ftz?.T | d:T a:T | negated<{ftz}>({a})
-9.7.3.11 min.ftz?.NaN?.T | d:T a:T b:T | minimum<{ftz}, {NaN}, false>({a}, {b})
-9.7.3.11 min.ftz?.NaN?.xorsign.abs.T | d:T a:T b:T | minimum<{ftz}, {NaN}, true>({a}, {b})
-9.7.3.12 max.ftz?.NaN?.T | d:T a:T b:T | maximum<{ftz}, {NaN}, false>({a}, {b})
-9.7.3.12 max.ftz?.NaN?.xorsign.abs.T | d:T a:T b:T | maximum<{ftz}, {NaN}, true>({a}, {b})
-9.7.3.13 rcp.approx.ftz?.f32 | d:f32 a:f32 | divide<r_rn, {ftz}>(1.0f, {a})
-9.7.3.13 rcp.R.ftz?.f32 | d:f32 a:f32 | divide<r_{R}, {ftz}>(1.0f, {a})
-9.7.3.13 rcp.R.f64 | d:f64 a:f64 | divide<r_{R}, false>(1.0, {a})
+9.7.3.11 min.ftz?.NaN?.T | d:T a:T b:T | extreme<{ftz}, {NaN}, false, false>({a}, {b})
+9.7.3.11 min.ftz?.NaN?.xorsign.abs.T | d:T a:T b:T | extreme<{ftz}, {NaN}, true, false>({a}, {b})
+9.7.3.12 max.ftz?.NaN?.T | d:T a:T b:T | extreme<{ftz}, {NaN}, false, true>({a}, {b})
+9.7.3.12 max.ftz?.NaN?.xorsign.abs.T | d:T a:T b:T | extreme<{ftz}, {NaN}, true, true>({a}, {b})
+9.7.3.13 rcp.approx.ftz?.f32 | d:f32 a:f32 | binary<r_rn, {ftz}, false>(std::divides(), 1.0f, {a})
+9.7.3.13 rcp.R.ftz?.f32 | d:f32 a:f32 | binary<r_{R}, {ftz}, false>(std::divides(), 1.0f, {a})
+9.7.3.13 rcp.R.f64 | d:f64 a:f64 | binary<r_{R}, false, false>(std::divides(), 1.0, {a})
 9.7.3.14 rcp.approx.ftz.f64 | d:f64 a:f64 | upper_word(1.0 / upper_word({a}))
-9.7.3.15 sqrt.approx.ftz?.f32 | d:f32 a:f32 | root<r_rn, {ftz}>({a})
-9.7.3.15 sqrt.R.ftz?.F | d:F a:F | root<r_{R}, {ftz}>({a})
+9.7.3.15 sqrt.approx.ftz?.f32 | d:f32 a:f32 | basic<r_rn, {ftz}, false>(Root(), {a})
+9.7.3.15 sqrt.R.ftz?.F | d:F a:F | basic<r_{R}, {ftz}, false>(Root(), {a})
 9.7.3.16 rsqrt.approx.ftz?.f32 | d:f32 a:f32 | reciprocal_root<{ftz}>({a})
 9.7.3.16 rsqrt.approx.f64 | d:f64 a:f64 | reciprocal_root<false>({a})
 9.7.3.17 rsqrt.approx.ftz.f64 | d:f64 a:f64 | upper_word(1.0 / std::sqrt(upper_word({a})))

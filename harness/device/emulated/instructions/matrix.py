@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from harness.device.emulated.instructions.rows import Emitter, Row, Slots, elements, rows
+from harness.device.emulated.instructions.rows import Emitter, Row, Slots, elements, rows, space_of
 
 _BITS = {
     "f64": 64, "tf32": 32, "f16": 16, "bf16": 16, "e4m3": 8, "e5m2": 8, "s8": 8, "u8": 8, "s4": 4, "u4": 4,
@@ -56,7 +56,54 @@ def _multiply(emitter: Emitter, slots: Slots, operands: list[str]) -> str | None
     return f"{{ {body} multiply_matrices<{types}>(t, a, b, c, {emitter.site()}); {writes} }}"
 
 
+def _fragment(emitter: Emitter, slots: Slots, operands: list[str]) -> str | None:
+    """wmma.load d, [a]{, stride} and wmma.store [a], d{, stride}"""
+    stores = slots["W"] == "d"
+    (address, registers), stride = (operands[:2] if stores else operands[1::-1]), operands[2:]
+    m, n, k = re.findall(r"\d+", slots["M"])
+    rows_, columns = {"a": (m, k), "b": (k, n)}.get(slots["W"], (m, n))
+    held = elements(registers)
+    words = ", ".join(emitter.read("b32", one) for one in held) if stores else ""
+    length = emitter.read("u32", stride[0]) if stride else columns if slots["L"] == "row" else rows_
+    parts = [f"Element::{slots['T']}", rows_, columns, str(slots["L"] == "row").lower(), str(stores).lower()]
+    place = f"{emitter.address(address, slots['S'])}, {length}, Space::{space_of(slots)}, {emitter.site()}"
+    writes = "" if stores else " ".join(emitter.write("b32", one, f"v[{i}]") for i, one in enumerate(held))
+    return (
+        f"{{ b32 v[{len(held)}] = {{{words}}}; move_fragment<{', '.join(parts)}>(t, v, {place}); {writes} }}"
+    )
+
+
+def _multiply_fragments(emitter: Emitter, slots: Slots, operands: list[str]) -> str | None:
+    """wmma.mma d, a, b, c"""
+    d, *given = (elements(one) for one in operands)
+    values = (", ".join(emitter.read("b32", one) for one in regs) for regs in given)
+    arrays = ", ".join(f"{name}[] = {{{value}}}" for name, value in zip("abc", values, strict=True))
+    a = slots.get("A", "f16")
+    kinds = ", ".join(f"Element::{one}" for one in (a, slots.get("B", a), slots["C"], slots["D"]))
+    types = f"{', '.join(re.findall(r'[0-9]+', slots['M']))}, {kinds}, {slots['satfinite']}"
+    call = f"multiply_fragments<{types}>(t, a, b, c, d, {emitter.site()});"
+    writes = " ".join(emitter.write("b32", one, f"d[{i}]") for i, one in enumerate(d))
+    return f"{{ b32 {arrays}, d[{len(d)}] = {{}}; {call} {writes} }}"
+
+
 _FLOAT8 = "e4m3 e5m2"
+_FRAGMENTS = {
+    "M": "m16n16k16 m32n8k16 m8n32k16 m16n16k8",
+    "L": "row col",
+    "R": "row col",
+    "S": "global shared shared::cta",
+    "T": "f16 bf16 tf32 s8 u8 f32 s32",
+    "A": "bf16 tf32 s8 u8",
+    "B": "bf16 tf32 s8 u8",
+    "C": "f16 f32 s32",
+    "D": "f16 f32 s32",
+}
+_WMMA = """
+9.7.14.4.3 wmma.load.W.sync.aligned.L.M.S?.T | - | @_fragment
+9.7.14.4.4 wmma.store.W.sync.aligned.L.M.S?.T | - | @_fragment
+9.7.14.4.5 wmma.mma.sync.aligned.L.R.M.D.C.satfinite? | - | @_multiply_fragments
+9.7.14.4.5 wmma.mma.sync.aligned.L.R.M.D.A.B.C.satfinite? | - | @_multiply_fragments
+"""
 
 
 def _multiply_row(shapes: str, d: str, a: str) -> Row:
@@ -75,6 +122,7 @@ WARP_MATRIX = [
         _load_matrix,
         _store_matrix,
     ),
+    *rows(_WMMA, _FRAGMENTS | {"W": "a b c d"}, _fragment, _multiply_fragments),
     _multiply_row("m16n8k8 m16n8k16", "f16 f32", "f16"),
     _multiply_row("m16n8k8 m16n8k16", "f32", "bf16"),
     _multiply_row("m16n8k4 m16n8k8", "f32", "tf32"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.device.emulated.instructions.rows import Emitter, Slots, elements, rows
+from harness.device.emulated.instructions.rows import Emitter, Slots, elements, rows, space_of
 from harness.device.emulated.ptx import SIZES
 
 SPACES = "const global local param param::entry param::func shared shared::cta shared::cluster"
@@ -19,12 +19,6 @@ _CACHED = {
 }
 """Hints and widths of loads and stores. Hints (9.7.9.1, 9.7.9.2) change nothing that a program computes."""
 _ORDER = {"O": "weak volatile relaxed acquire release", "G": "cta cluster gpu sys", "S": SPACES}
-
-
-def space_of(slots: Slots) -> str:
-    """The C++ name of the state space that `S` says."""
-    word = slots.get("S", "").split("::")[0]
-    return {"": "Generic", "param": "Const"}.get(word, word.capitalize())
 
 
 def _access(emitter: Emitter, slots: Slots, operands: list[str], what: str) -> str:

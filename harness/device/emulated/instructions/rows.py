@@ -7,11 +7,11 @@ A row is one line of a table, its columns apart by ` | `; an indented line conti
 - The section is that of the PTX ISA manual, version 9.0.
 - In the syntax, a lower-case word stands for itself, an upper-case name for one of the words that its table
   gives it; `?` marks what may be left out. In the C++, `{sat}` is `true` or `false`, `{R}` the word given.
-- Operands have a name and a type: `d` is the destination, `d|q` are two of them (the C++ assigns `second`), `2T`
-  is the type of twice T's width, `bT` the untyped bits of T's width, `-` stands for no operands. `[a]` is an
-  address in the space `S` (generic where the mnemonic names none), `b:u32?0` an operand with a default.
+- Operands have a name and a type: `d` is the destination, `d|q` are two (the C++ assigns `second`), `2T` is
+  the type of twice T's width, `bT` untyped bits of T's width, `-` stands for no operands. `[a]` is an address
+  in the space `S` (generic where the mnemonic names none), `b:u32?0` an operand with a default.
 - The C++ is an expression for the destination, or a statement where there is none. `t` is the thread,
-  `{site}` the place of the instruction for messages. `@name` is a function that writes the C++.
+  `{site}` the instruction's place for messages, `{space}` that of `[a]`. `@name` is a function that does.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Row:
         if not isinstance(self.cpp, str):
             return self.cpp(emitter, slots, operands)
         specifications = self.operands.replace("-", "").split()
-        values: dict[str, Any] = dict(slots)
+        values: dict[str, Any] = slots | {"space": f"Space::{space_of(slots)}"}
         target: tuple[str, str] | None = None
         for number, specification in enumerate(specifications):
             name, _, rest = specification.partition(":")
@@ -109,6 +109,12 @@ class Row:
         if "{site}" in self.cpp:
             values["site"] = emitter.site()
         return _assigned(emitter, target, self.cpp.format_map(values))
+
+
+def space_of(slots: Slots, name: str = "S") -> str:
+    """The C++ name of the state space that the slot `name` says."""
+    word = slots.get(name, "").split("::")[0]
+    return {"": "Generic", "param": "Const"}.get(word, word.capitalize())
 
 
 def _assigned(emitter: Emitter, target: tuple[str, str] | None, value: str) -> str:
