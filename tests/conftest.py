@@ -15,7 +15,7 @@ from harness.grading.grade import Grader
 from harness.grading.workers import GradeSettings
 from sandboxes.local import LocalBackend
 from sandboxes.pool import SandboxPool
-from tests.fakes.zoo import HURRIED_S
+from tests.fakes.zoo import HURRIED
 
 MOST_CPU_S = 3.0
 """CPU time of one unmarked test's call, reaped children included; setup and fixtures do not count."""
@@ -72,7 +72,6 @@ def tiny(cache: Path, **more: float) -> GradeSettings:
         protocol="quick",
         cache=cache,
         worker_wall_s=60.0,
-        call_wall_s=3.0,
         worker_memory_bytes=3 << 29,
         **more,  # type: ignore[arg-type]
     )
@@ -82,8 +81,8 @@ def tiny(cache: Path, **more: float) -> GradeSettings:
 def hurried(
     toolchain: Toolchain, sandbox: SandboxPool, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Grader]:
-    """As `grader`, for projects that use up the time of a build."""
-    settings = tiny(tmp_path_factory.mktemp("hurried"), build_wall_s=HURRIED_S)
+    """As `grader`, for projects that use up the time of a build or a call."""
+    settings = tiny(tmp_path_factory.mktemp("hurried"), **HURRIED)
     made = Grader(settings, sandbox, toolchain, machine_facts(toolchain))
     yield made
     made.close()

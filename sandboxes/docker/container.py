@@ -41,8 +41,8 @@ _READ_ONLY_PATHS: Final = [
     "/proc/pressure",
 ]
 _INVISIBLE: Final = (
-    "a container's processes are not visible here: it has ended, or liftbench runs in a container itself; run"
-    " it on the engine's own machine"
+    "a container's processes are not visible here: liftbench runs in a container itself; run it on the"
+    " engine's own machine"
 )
 _REMOVED: Final = "a container was removed by somebody else while it ran"
 _LOG_LINES: Final = 40
@@ -159,22 +159,28 @@ class Container:
         while (found := self._control.accept(_POLL_S)) is None:
             state, late = self._state(), time.monotonic() > deadline
             if late or not state.get("Running"):
-                output = state.get("Error") or self.startup_output() or "no output"
-                code = state.get("ExitCode")
-                what = (
-                    f"was not ready after {_READY_S:.0f} s" if late else f"ended before it was ready ({code})"
-                )
-                raise SandboxError(f"a container {what}: {output}")
+                raise self._not_ready(state, late=late)
         return found
 
+    def _not_ready(self, state: Mapping[str, Any], *, late: bool = False) -> SandboxError:
+        output = state.get("Error") or self.startup_output() or "no output"
+        ended = f"ended before it was ready ({state.get('ExitCode')})"
+        what = f"was not ready after {_READY_S:.0f} s" if late else ended
+        return SandboxError(f"a container {what}: {output}")
+
+    def _unseen(self) -> SandboxError:
+        """Why its processes cannot be found: it has ended, or they are in another PID namespace than ours."""
+        state = self._state()
+        return SandboxError(_INVISIBLE) if state.get("Running") else self._not_ready(state)
+
     def _find_processes(self, identity: str) -> None:
-        """Raises SandboxError where the container's processes are in another PID namespace than ours."""
+        """Raises SandboxError."""
         try:
             self._group = Cgroup.of_container(self._inside, identity)
             self._first = int(_status(self._inside)["PPid"])
             handle = os.pidfd_open(self._first)
         except (OSError, KeyError, ValueError):
-            raise SandboxError(_INVISIBLE) from None
+            raise self._unseen() from None
         # Checked after the pidfd is open, so that it is no later process with that number. The first
         # process has number 1 inside.
         with suppress(OSError):
@@ -184,7 +190,7 @@ class Container:
                 self._init = handle
                 return
         os.close(handle)
-        raise SandboxError(_INVISIBLE)
+        raise self._unseen()
 
     def wait(self) -> TreeExit:
         try:

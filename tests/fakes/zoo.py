@@ -29,8 +29,8 @@ STRENGTH: tuple[SandboxName, ...] = ("local", "landlock", "bubblewrap", "docker"
 """Weakest first."""
 CHEAT_FLAGS = frozenset({"clock_mismatch", ABOVE, SUSPICIOUS})
 """Flags of a timing that cast doubt on the project; `noisy host` and `clock-limited` are the machine's."""
-HURRIED_S = 12.0
-"""In which a build imports torch, and begins what it never finishes."""
+HURRIED = {"build_wall_s": 12.0, "call_wall_s": 3.0}
+"""In which a build imports torch, and begins what it never finishes; and a call begins."""
 TRIES = 3
 """A noisy host widens what a clock may claim; such a grade is flagged and never ranked, and tried again."""
 _EXPLOITS = r"([ABCD]\d{1,2}|other)(, ([ABCD]\d{1,2}))*"
@@ -161,12 +161,12 @@ class Seen:
 def try_row(wanted: Row, grader: Grader, honest: HonestScores, hurried: Grader | None = None) -> Seen:
     """Grade a project of the zoo and compare with its zoo.toml. Raises InfraError and its kinds.
 
-    `hurried`: a grader whose builds have HURRIED_S, for rows that use up the time of a build.
+    `hurried`: a grader with the limits HURRIED, for rows that use them up.
 
     A score above what the row allows is measured TRIES times, each beside its base, and the median counts:
     two grades of different minutes differ by what else the machine did, and an attack gains every time.
     """
-    if wanted.cause is Cause.BUILD_TIMEOUT and hurried is not None:
+    if wanted.cause in {Cause.BUILD_TIMEOUT, Cause.WALL_TIMEOUT} and hurried is not None:
         grader = hurried
     start = time.monotonic()
     tries: list[Seen] = []

@@ -28,7 +28,7 @@ from harness.errors import InfraError, UsageError
 from harness.grading.grade import Grader
 from harness.grading.workers import GradeSettings
 from sandboxes.registry import BACKENDS, choose_sandbox
-from tests.fakes.zoo import HURRIED_S, HonestScores, Row, Seen, row, row_names, try_row
+from tests.fakes.zoo import HURRIED, HonestScores, Row, Seen, row, row_names, try_row
 from tools.zoo.exploits import exploit_table
 from tools.zoo.gain import gain_table
 from tools.zoo.regions import region, with_region
@@ -118,7 +118,7 @@ class Column:
 
 @contextmanager
 def _graders(sandbox: str, cache: Path) -> Iterator[tuple[Grader, Grader]]:
-    """On the CPU target, with limits for tiny projects; the second grader has a short build limit.
+    """On the CPU target, with limits for tiny projects; the second grader has short time limits.
 
     Raises UsageError.
     """
@@ -128,13 +128,12 @@ def _graders(sandbox: str, cache: Path) -> Iterator[tuple[Grader, Grader]]:
         protocol="quick",
         cache=cache,
         worker_wall_s=60.0,
-        call_wall_s=3.0,
         worker_memory_bytes=3 << 29,
     )
     machine = machine_facts(setup.toolchain)
     both = [
         Grader(one, setup.sandbox, setup.toolchain, machine)
-        for one in (settings, replace(settings, build_wall_s=HURRIED_S))
+        for one in (settings, replace(settings, **HURRIED))
     ]
     try:
         yield both[0], both[1]
