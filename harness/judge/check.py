@@ -166,7 +166,7 @@ def _judge(verifier: Verifier, client: WorkerClient, case: Case, layout: Layout)
 
     def one(given: Tensors, poison: int) -> Outputs:
         with Arena(layout, [given], poison, client.transport) as arena:
-            snapshot, _ = client.call(arena, 1, f"on workload {case.label}")
+            snapshot, _ = client.call(arena, 1, f"on workload {case.label}", spin=False)
             result = arena.results(snapshot)[0]
         integrity.append(verifier.integrity(result))
         return result.outputs

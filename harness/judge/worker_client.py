@@ -234,12 +234,20 @@ class WorkerClient:
         self._receive_json(_within(self._call_s), "while preparing", "ok", bool)
 
     def call(
-        self, arena: Arena, sets: int, doing: str, rounds: int = 1, mode: Mode = "eager"
+        self,
+        arena: Arena,
+        sets: int,
+        doing: str,
+        rounds: int = 1,
+        mode: Mode = "eager",
+        *,
+        spin: bool = True,
     ) -> tuple[torch.Tensor, Reveal]:
         """Reveal an arena, have every set called, freeze the worker: (snapshot bytes, figures). Raises
         Failed.
 
-        A worker in which the arena's memory stays mapped must be frozen before; it is thawed after t0.
+        `spin`: busy-wait for the answer, for the clock's sake. A worker in which the arena's memory stays
+        mapped must be frozen before; it is thawed after t0.
         """
         message = {"op": "call", "sets": sets, "size": arena.size, "rounds": rounds, "mode": mode}
         deadline = _within(self._call_s)
@@ -249,7 +257,7 @@ class WorkerClient:
         self._send({**message, **handle.fields}, handle.descriptor)
         if arena.resident:
             self._process.pause(False)
-        data = self._receive(deadline, doing, spin=True)
+        data = self._receive(deadline, doing, spin=spin)
         done = time.perf_counter()
         if data != b"D":
             raise self._unexpected(data, doing)

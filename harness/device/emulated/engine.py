@@ -75,7 +75,7 @@ class Engine:
         self, what: Literal["runtime", "kernels"], key: Sequence[str], ptx: Path | None = None
     ) -> Path:
         """A folder in the cache, compiled now unless it is there."""
-        digest = digest_of([_sources_digest(), self.toolchain.facts("cuda"), cpu_facts(), what, *key])
+        digest = digest_of([sources_digest(), self.toolchain.facts("cuda"), cpu_facts(), what, *key])
         final = self.cache / what / digest
         if final.is_dir():
             return final
@@ -143,7 +143,8 @@ def refusal(library: Path) -> str | None:
 
 
 @cache
-def _sources_digest() -> str:
+def sources_digest() -> str:
+    """Of the emulator itself."""
     files = sorted(path for path in _HERE.rglob("*") if path.suffix in {".py", ".h", ".cpp"})
     return digest_of([hashlib.sha256(path.read_bytes()).hexdigest() for path in files])
 

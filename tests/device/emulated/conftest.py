@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
 import pytest
 from platformdirs import user_cache_path
 
 from harness.builder.toolchain import Toolchain
-from harness.device.emulated.runtime import CUDART, HERE, build_cuda
+from harness.device.emulated.engine import sources_digest
+from harness.device.emulated.runtime import CUDART, build_cuda
 from harness.files import directory_atomically
 from harness.locks import locked
 
@@ -20,9 +20,7 @@ def cuda_libraries(toolchain: Toolchain) -> Path:
     cuda = toolchain.cuda
     if cuda is None or cuda.include is None or cuda.cudart is None:
         pytest.skip("needs the CUDA headers")
-    texts = [path.read_bytes() for path in sorted([*HERE.glob("*.cpp"), *HERE.glob("*.h")])]
-    digest = hashlib.sha256(b"\0".join(texts)).hexdigest()[:24]
-    folder = user_cache_path("liftbench") / "emulated-tests" / digest
+    folder = user_cache_path("liftbench") / "emulated-tests" / sources_digest()
     folder.parent.mkdir(parents=True, exist_ok=True)
     with locked(folder.with_suffix(".lock"), "the emulated CUDA runtime, compiled by another test"):
         if not folder.is_dir():
