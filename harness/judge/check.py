@@ -54,10 +54,11 @@ def cases(
 ) -> list[Case]:
     size, task = (EMULATED_SIZES if emulated else CHECK_SIZES)[protocol], loaded.task
     every = problems(loaded, target, device=device, sizes="cpu" if emulated else target)
-    chosen = [Case(problem, seeds=size.seeds) for problem in every]
+    chosen = [Case(problem, repeats=size.repeats, seeds=size.seeds) for problem in every]
     for workload in hidden_workloads(loaded, target, size.hidden, size.hidden_bytes):
         dtypes = task.dtypes[target] if size.everywhere else (_secret.choice(task.dtypes[target]),)
-        chosen += [Case(Problem(loaded, workload, d, device=device, hidden=True)) for d in dtypes]
+        drawn = [Problem(loaded, workload, d, device=device, hidden=True) for d in dtypes]
+        chosen += [Case(problem, repeats=size.repeats, seeds=min(size.seeds, 1)) for problem in drawn]
     small = [p for p in every if p.size_bytes <= size.small_bytes]
     small = small or [min(every, key=lambda p: p.size_bytes)]
 

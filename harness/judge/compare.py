@@ -54,6 +54,14 @@ def _same(actual: torch.Tensor, truth: torch.Tensor) -> torch.Tensor:
     return (actual == truth) | (actual.isnan() & truth.isnan())
 
 
+def _half_step(dtype: torch.dtype) -> float:
+    """Half the distance of denormal numbers: what rounding to the nearest may be off, however small the value."""
+    if not dtype.is_floating_point:
+        return 0.0
+    info = torch.finfo(dtype)
+    return info.smallest_normal * info.eps / 2
+
+
 def _errors(
     actual: torch.Tensor, truth: torch.Tensor, factor: float, scale: _Scale
 ) -> tuple[torch.Tensor, float]:
@@ -71,7 +79,7 @@ def _errors(
         if not math.isfinite(float(scale.sum())):
             # One infinity must not excuse, nor one NaN condemn, the rest of its row.
             scale = row_rms(truth.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0))
-    tolerance = truth.abs().add_(scale).mul_(factor)
+    tolerance = truth.abs().add_(scale).mul_(factor).add_(_half_step(actual.dtype))
     error.div_(tolerance.clamp_(min=torch.finfo(torch.float64).tiny))
     if not math.isfinite(float(error.sum())):
         error = torch.where(_same(values, truth), 0.0, error).nan_to_num_(nan=math.inf, posinf=math.inf)
@@ -86,7 +94,8 @@ def _largest(values: torch.Tensor) -> float:
 def element_errors(
     actual: torch.Tensor, truth: torch.Tensor, factor: float, scale: _Scale = None
 ) -> torch.Tensor:
-    """|actual - truth| / (factor * (|truth| + scale)), float64, same shape.
+    """|actual - truth| / (factor * (|truth| + scale) + half the least step of actual's dtype), float64, same
+    shape.
 
     `scale`: float64, >= 0, broadcastable to truth's shape; None takes the RMS of the truth's row.
     With factor 0, or for integers, 0 where equal and inf where not. -0.0 equals 0.0. NaN equals NaN

@@ -124,7 +124,7 @@ class SanitizerRun(Record):
         return self
 
 
-GRADER_VERSION: Final = "5"
+GRADER_VERSION: Final = "6"
 """Part of every grading key; raised when the same project may be graded differently."""
 SCALED: Final = "scaled"
 REPEATED: Final = "repeated after a kill"

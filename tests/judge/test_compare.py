@@ -57,6 +57,15 @@ def test_special_value_leaves_its_row_alone(special: float) -> None:
     assert worst_error(doubles([special, 1e6, 4.0]), truth, 1e-2) > 1e6
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float8_e4m3fn])
+def test_correctly_rounded_denormals_are_right(dtype: torch.dtype) -> None:
+    """However small the truth, rounding it to the nearest number passes, and being two steps off does not."""
+    step = torch.finfo(dtype).smallest_normal * torch.finfo(dtype).eps
+    truth = torch.linspace(0, 9, 1000, dtype=torch.float64)[:, None] * step
+    assert worst_error(truth.to(dtype), truth, 1e-5) <= 1.0
+    assert worst_error((truth + 2 * step).to(dtype), truth, 1e-5) > 1.0
+
+
 def test_tile_at_the_edge() -> None:
     """A tile that is cut off by the edge is judged by the elements that it has."""
     over = torch.zeros((65, 66), dtype=torch.bool)
