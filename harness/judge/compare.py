@@ -55,7 +55,7 @@ def _same(actual: torch.Tensor, truth: torch.Tensor) -> torch.Tensor:
 
 
 def _half_step(dtype: torch.dtype) -> float:
-    """Half the distance of denormal numbers: what rounding to the nearest may be off, however small the value."""
+    """Half the distance of denormal numbers: the largest error of rounding to the nearest one."""
     if not dtype.is_floating_point:
         return 0.0
     info = torch.finfo(dtype)
