@@ -7,16 +7,16 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pydantic import ValidationError
 
 from harness.builder.build import Built
-from harness.device.emulated.engine import REPORT, Engine, Prepared
-from harness.device.emulated.ptx import CannotEmulate
+from harness.device.emulated.engine import REPORT, Engine, Refused
 from harness.grading.workers import Workers, project_source
-from harness.judge.check import check
-from harness.judge.worker_client import Failed, Source, WorkerClient, Wrapper
+from harness.judge.check import cases, check, rehearse
+from harness.judge.verifier import Case
+from harness.judge.worker_client import Failed, WorkerClient, Wrapper
 from harness.outcome import Cause, Verdict
 from harness.records import CheckResult, EmulatedCheck, EmulatedFinding, Protocol
 from harness.records.grade import EmulatedOutcome
@@ -25,7 +25,8 @@ from harness.text import first_line
 
 WALL_S: Final = 300.0
 _REPORT_BYTES: Final = 1 << 20
-_MOST_FINDINGS: Final = 64
+_MOST_LINES: Final = 4096
+_ROUNDS: Final = 5
 _KINDS: Final[dict[str, EmulatedOutcome]] = {
     "crashed": "crashed",
     "race": "race",
@@ -42,6 +43,15 @@ _CAUSES: Final[dict[Cause, EmulatedOutcome]] = {
 """Of a finding that the emulated GPU did not explain."""
 
 
+class _Report(NamedTuple):
+    """What a worker's emulated GPU says it saw."""
+
+    first: EmulatedFinding | None
+    """An uninitialized read only where there is nothing else."""
+    launched: frozenset[str]
+    """Kernels that were launched and are not compiled."""
+
+
 @dataclass(frozen=True)
 class Emulation:
     engine: Engine
@@ -55,15 +65,9 @@ class Emulation:
         result: CheckResult | None = None
         try:
             if built.ptx is None:
-                raise CannotEmulate(
-                    "it compiles when it runs" if built.result.jit else "the build left no PTX"
-                )
-            source = project_source(built, loaded.task)
-            assert source.path is not None
-            library = source.path.parent / f"{source.namespace}.abi3.so"
-            prepared = self.engine.prepare(library, built.ptx, built.result.key)
-            result, seen = self._checked(source, loaded, prepared)
-        except CannotEmulate as error:
+                raise Refused("it compiles when it runs" if built.result.jit else "the build left no PTX")
+            result, seen = self._checked(built, built.ptx, loaded)
+        except Refused as error:
             seen = EmulatedFinding(kind="cannot_emulate", message=str(error))
         outcome, message = _outcome(result, seen)
         if outcome == "cannot_emulate" and result is not None and result.finding is None:
@@ -73,16 +77,40 @@ class Emulation:
         )
 
     def _checked(
-        self, source: Source, loaded: LoadedTask, prepared: Prepared
+        self, built: Built, ptx: Path, loaded: LoadedTask
     ) -> tuple[CheckResult, EmulatedFinding | None]:
-        under = Wrapper((), (), prepared.environment, prepared.inputs)
-        with self.workers.start(source, WALL_S, under) as worker:
-            try:
-                worker.load()
-                result = check(worker, loaded, "cuda", self.protocol, emulated=True)
-            except Failed as failed:
-                result = CheckResult(workloads=(), finding=failed.finding)
-            return result, _first_seen(worker)
+        """The check, repeated until every kernel that it launches is compiled; the first time for a build, a
+        rehearsal finds them. Raises Refused."""
+        source = project_source(built, loaded.task)
+        assert source.path is not None
+        library = source.path.parent / f"{source.namespace}.abi3.so"
+        todo = cases(loaded, "cuda", self.protocol, emulated=True)
+        launched: frozenset[str] = frozenset()
+        rehearsed = False
+        for _ in range(_ROUNDS):
+            prepared = self.engine.prepare(library, ptx, built.result.key, launched)
+            rehearsal = not (prepared.any_compiled or rehearsed)
+            under = Wrapper((), (), prepared.environment, prepared.inputs)
+            with self.workers.start(source, WALL_S, under) as worker:
+                result = self._run(worker, loaded, todo, rehearsal)
+                report = _report(worker)
+            launched = report.launched & prepared.missing
+            if not launched and not rehearsal:
+                return result, report.first
+            rehearsed = True
+        raise Refused("it launches other kernels in every run")
+
+    def _run(
+        self, worker: WorkerClient, loaded: LoadedTask, todo: list[Case], rehearsal: bool
+    ) -> CheckResult:
+        try:
+            worker.load()
+            if not rehearsal:
+                return check(worker, loaded, "cuda", self.protocol, todo)
+            rehearse(worker, todo)
+        except Failed as failed:
+            return CheckResult(workloads=(), finding=failed.finding)
+        return CheckResult(workloads=(), finding=None)
 
 
 def _outcome(result: CheckResult | None, seen: EmulatedFinding | None) -> tuple[EmulatedOutcome, str]:
@@ -112,18 +140,22 @@ def _described(seen: EmulatedFinding) -> str:
     return first_line(seen.message) + (f" ({where})" if where else "")
 
 
-def _first_seen(worker: WorkerClient) -> EmulatedFinding | None:
-    """The first finding of the worker's report; an uninitialized read only where there is no other."""
+def _report(worker: WorkerClient) -> _Report:
     with tempfile.TemporaryDirectory() as folder:
         files = worker.collect([REPORT], Path(folder))
         lines = [line for path in files for line in path.read_bytes()[:_REPORT_BYTES].splitlines()]
-    found = [_parsed(line) for line in lines[:_MOST_FINDINGS]]
-    return min(found, key=lambda one: one.kind == "uninitialized", default=None)
+    found = [_parsed(line) for line in lines[:_MOST_LINES]]
+    findings = [one for one in found if isinstance(one, EmulatedFinding)]
+    first = min(findings, key=lambda one: one.kind == "uninitialized", default=None)
+    return _Report(first, frozenset(one for one in found if isinstance(one, str)))
 
 
-def _parsed(line: bytes) -> EmulatedFinding:
+def _parsed(line: bytes) -> EmulatedFinding | str:
+    """A finding, or the name of a kernel that is not compiled."""
     try:
         told: dict[str, Any] = json.loads(line)
+        if told.get("kind") == "missing":
+            return str(told.get("kernel"))
         file, number = str(told.pop("file", "")), told.pop("line", 0)
         source = f"{Path(file).name}:{number}" if file else None
         known = {name: told[name] for name in EmulatedFinding.model_fields if told.get(name) is not None}

@@ -124,16 +124,24 @@ def _awkward(extent: Range, otherwise: int) -> int:
     return _secret.choice(_secret.choice(fitting)) if fitting else otherwise
 
 
+def rehearse(client: WorkerClient, todo: Iterable[Case]) -> None:
+    """One call of each case, whose outputs are not looked at. Raises Failed."""
+    for case in todo:
+        layout = Layout(case.problem, case.layout)
+        client.plan(layout)
+        with Arena(layout, [_draw_inputs(case)], _POISON[0], client.transport) as arena:
+            client.call(arena, 1, f"on workload {case.label}", spin=False)
+
+
 def check(
     client: WorkerClient,
     loaded: LoadedTask,
     target: Target,
     protocol: Protocol = "quick",
-    *,
-    emulated: bool = False,
+    todo: Iterable[Case] | None = None,
 ) -> CheckResult:
-    """`emulated`: the shapes of the CPU target, and fewer cases."""
-    todo = cases(loaded, target, protocol, device=client.transport.device, emulated=emulated)
+    """`todo`: the cases, where they were drawn before."""
+    todo = list(todo or cases(loaded, target, protocol, device=client.transport.device))
     order = [case.label for case in todo]
     _secret.shuffle(todo)
     done: dict[str, WorkloadCheck] = {}
@@ -149,6 +157,10 @@ def check(
     finding, not_run = ended or _first(w.finding for w in checked), (x for x in order if x not in done)
     precision = loaded.task.precision
     return CheckResult(workloads=checked, finding=finding, not_run=tuple(not_run), precision=precision)
+
+
+def _draw_inputs(case: Case) -> Tensors:
+    return adversarial.fit_layout(case.problem, adversarial.make(case.problem, case.values), case.layout)
 
 
 def _check_case(client: WorkerClient, case: Case) -> WorkloadCheck:
@@ -178,16 +190,13 @@ def _judge(verifier: Verifier, client: WorkerClient, case: Case, layout: Layout)
         unwritten, bound = index % 2 == 1, case.problem.task.nondeterminism
         repeated.append(repeatable(case.label, first, outputs, bound, unwritten=unwritten))
 
-    def draw() -> Tensors:
-        return adversarial.fit_layout(case.problem, adversarial.make(case.problem, case.values), case.layout)
-
-    inputs = draw()
+    inputs = _draw_inputs(case)
     first = one(inputs, _POISON[0])
     calls = [(inputs, first)]
     if case.repeats > 1:
         again(1)
     for _ in range(case.seeds):
-        fresh = draw()
+        fresh = _draw_inputs(case)
         calls.append((fresh, one(fresh, _POISON[0])))
         if case.problem.large:  # another set does not fit
             wrong.append(verifier.values(*calls.pop()))

@@ -2,7 +2,7 @@
 the kernels of a project for it.
 
     python -I -S compile_job.py runtime OUT JOBS COMPILER CUDA_INCLUDE CUDART TORCH_ROOT
-    python -I -S compile_job.py kernels OUT JOBS COMPILER PTX
+    python -I -S compile_job.py kernels OUT JOBS COMPILER PTX NAMES   (a file: one kernel per line)
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ def main() -> None:
         build_cuda(folder, include, cudart, compiler, int(jobs))
         build_torch_side(folder, include, torch_root, compiler, int(jobs))
     else:
-        modules = [path.read_text() for path in sorted(Path(words[0]).rglob("*.ptx"))]
-        build_kernels(modules, folder, compiler, int(jobs))
+        ptx, names = map(Path, words)
+        modules = [path.read_text() for path in sorted(ptx.rglob("*.ptx"))]
+        build_kernels(modules, folder, compiler, int(jobs), names.read_text().split())
 
 
 if __name__ == "__main__":

@@ -5,17 +5,17 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 from harness.builder.compiler_slots import CompilerSlots
 from harness.builder.elf import SharedLibrary
 from harness.builder.run_ninja import run_job
 from harness.builder.toolchain import Toolchain
-from harness.device.emulated.ptx import CannotEmulate
+from harness.device.emulated.kernels import MISSING, Index, first_index, read_index, write_index
 from harness.device.emulated.runtime import load_order
 from harness.errors import SandboxError
 from harness.files import directory_atomically
@@ -35,12 +35,20 @@ REPORT: Final = "emulated.jsonl"
 _SHOWN: Final = 1500
 
 
+class Refused(Exception):
+    """A project that the emulated GPU cannot run; the message says why."""
+
+
 @dataclass(frozen=True)
 class Prepared:
     """What a worker gets: folders to copy into its scratch directory, by name, and its environment."""
 
     inputs: dict[str, Path]
     environment: dict[str, str]
+    missing: frozenset[str]
+    """Kernels that are not compiled yet: their launches do nothing but report it."""
+    any_compiled: bool
+    """Kernels were compiled for this build before."""
 
 
 @dataclass(frozen=True)
@@ -51,17 +59,19 @@ class Engine:
     sandbox: Sandbox
     toolchain: Toolchain
 
-    def prepare(self, library: Path, ptx: Path, key: str) -> Prepared:
-        """The libraries, and the kernels of `library`, whose PTX is in folder `ptx`; `key` names the build.
+    def prepare(self, library: Path, ptx: Path, key: str, wanted: Set[str] = frozenset()) -> Prepared:
+        """The libraries, and of the kernels of `library`, whose PTX is in folder `ptx`, those that are
+        `wanted` or were before; `key` names the build.
 
-        Raises CannotEmulate where the kernels cannot be compiled for it, and InfraError.
+        Raises Refused where the kernels cannot be compiled for it, and InfraError.
         """
         assert self.toolchain.torch_root is not None
         refused = refusal(library)
         if refused is not None:
-            raise CannotEmulate(refused)
-        runtime = self._compiled("runtime", ())
-        kernels = self._compiled("kernels", (key,), ptx)
+            raise Refused(refused)
+        kernels = self._kernels(key, ptx, wanted)
+        records = [one for module in read_index(kernels).values() for one in module.items()]
+        missing = frozenset(name for name, record in records if record == MISSING)
         libraries = load_order(Path("{scratch}/runtime"), self.toolchain.torch_root)
         environment = {
             "LIFTBENCH_EMULATED_GPU": ":".join(map(str, libraries)),
@@ -69,66 +79,89 @@ class Engine:
             "LIFTBENCH_EMULATED_CORES": str(min(os.cpu_count() or 1, _JOBS)),
             "LIFTBENCH_EMULATED_REPORT": f"{{scratch}}/{REPORT}",
         }
-        return Prepared({"runtime": runtime, "kernels": kernels}, environment)
+        inputs = {"runtime": self._runtime(), "kernels": kernels}
+        return Prepared(inputs, environment, missing, any_compiled=len(missing) < len(records))
 
-    def _compiled(
-        self, what: Literal["runtime", "kernels"], key: Sequence[str], ptx: Path | None = None
-    ) -> Path:
-        """A folder in the cache, compiled now unless it is there."""
-        digest = digest_of([sources_digest(), self.toolchain.facts("cuda"), cpu_facts(), what, *key])
-        final = self.cache / what / digest
+    def _runtime(self) -> Path:
+        chain = self.toolchain
+        assert chain.cuda is not None and chain.cuda.include is not None and chain.cuda.cudart is not None
+        final = self._place("runtime", ())
         if final.is_dir():
             return final
-        final.parent.mkdir(parents=True, exist_ok=True)
-        with locked(final.with_suffix(".lock"), f"{what} of the emulated GPU, compiled by another process"):
+        with locked(final.with_suffix(".lock"), "the emulated GPU, compiled by another process"):
             if not final.is_dir():
                 with directory_atomically(final) as fresh:
-                    self._compile(what, fresh, ptx)
+                    words = (chain.cuda.include, chain.cuda.cudart, chain.torch_root)
+                    problem = self._compile("runtime", fresh, words, {})
+                    if problem is not None:
+                        raise SandboxError(f"the emulated GPU could not be compiled: {problem}")
                     fresh.chmod(0o755)
         return final
 
-    def _compile(self, what: str, out: Path, ptx: Path | None) -> None:
+    def _kernels(self, key: str, ptx: Path, wanted: Set[str]) -> Path:
+        """The folder of the kernels of a build, with all that is wanted; it only ever grows."""
+        final = self._place("kernels", (key,))
+        with locked(final.with_suffix(".lock"), "kernels for the emulated GPU, compiled by another process"):
+            if not final.is_dir():
+                with directory_atomically(final) as fresh:
+                    write_index(first_index(path.read_text() for path in sorted(ptx.rglob("*.ptx"))), fresh)
+                    fresh.chmod(0o755)
+            index = read_index(final)
+            every = {name for module in index.values() for name, one in module.items() if one == MISSING}
+            if lacking := wanted & every:
+                self._add(final, index, ptx, lacking)
+        return final
+
+    def _add(self, final: Path, index: Index, ptx: Path, lacking: Set[str]) -> None:
+        """Compile kernels into a folder that has others. Raises Refused, InfraError."""
+        with owned_folder("kernels") as scratch:
+            names, made = Path(scratch) / "names", Path(scratch) / "made"
+            names.write_text("\n".join(sorted(lacking)))
+            made.mkdir()
+            words = ("{scratch}/ptx", "{scratch}/names")
+            problem = self._compile("kernels", made, words, {"ptx": ptx, "names": names})
+            if problem is not None:
+                raise Refused(problem)
+            for key, kernels in read_index(made).items():
+                index[key] |= {name: record for name, record in kernels.items() if record != MISSING}
+            for path in made.glob("*.so"):
+                shutil.copyfile(path, final / path.name)
+            write_index(index, final)
+
+    def _place(self, what: str, key: Sequence[str]) -> Path:
+        digest = digest_of([sources_digest(), self.toolchain.facts("cuda"), cpu_facts(), what, *key])
+        final = self.cache / what / digest
+        final.parent.mkdir(parents=True, exist_ok=True)
+        return final
+
+    def _compile(
+        self, what: str, out: Path, words: Sequence[object], inputs: Mapping[str, Path]
+    ) -> str | None:
+        """Run the compile job in the sandbox; why it failed, or None. Raises InfraError."""
         chain = self.toolchain
-        assert chain.cuda is not None and chain.cuda.include is not None and chain.cuda.cudart is not None
-        words = (
-            ["{scratch}/ptx"]
-            if ptx is not None
-            else [chain.cuda.include, chain.cuda.cudart, chain.torch_root]
-        )
-        inputs = {_PACKAGE: _HERE, _STAND_INS: _HERE.parents[1] / "builder/templates/stubs"}
-        inputs |= {} if ptx is None else {"ptx": ptx}
+        sources = {_PACKAGE: _HERE, _STAND_INS: _HERE.parents[1] / "builder/templates/stubs"}
+        job_file = f"{{scratch}}/{_PACKAGE}/compile_job.py"
+        program = [str(chain.python), "-I", "-S", job_file, what, f"{{scratch}}/{_OUT}"]
+        path = f"{chain.gxx.parent}:/usr/bin:/bin" if chain.gxx else "/usr/bin:/bin"
         with (
             CompilerSlots(self.cache.parent / "builds" / "locks").taken(_JOBS) as jobs,
             owned_folder("emulated") as name,
         ):
-            program = [
-                str(chain.python),
-                "-I",
-                "-S",
-                f"{{scratch}}/{_PACKAGE}/compile_job.py",
-                what,
-                f"{{scratch}}/{_OUT}",
-            ]
             job = Job(
                 role="build",
                 argv=[*program, str(jobs), str(chain.gxx), *map(str, words)],
                 limits=_LIMITS,
-                inputs=inputs,
+                inputs={**sources, **inputs},
                 readable=chain.readable("cuda"),
-                environment={
-                    "PATH": f"{chain.gxx.parent}:/usr/bin:/bin" if chain.gxx else "/usr/bin:/bin",
-                    "LC_ALL": "C",
-                },
+                environment={"PATH": path, "LC_ALL": "C"},
             )
             ran = run_job(self.sandbox, job, [f"{_OUT}/*"], Path(name))
             raise_if_infra(ran.facts, "compiling for the emulated GPU")
             if ran.facts.status != "ok" or ran.problem is not None:
-                why = ran.problem or f"{ran.facts.status}: {ran.facts.output.strip()[-_SHOWN:]}"
-                if ptx is None:
-                    raise SandboxError(f"the emulated GPU could not be compiled: {why}")
-                raise CannotEmulate(why)
-            for path in ran.files:
-                shutil.copyfile(path, out / path.name)
+                return ran.problem or f"{ran.facts.status}: {ran.facts.output.strip()[-_SHOWN:]}"
+            for made in ran.files:
+                shutil.copyfile(made, out / made.name)
+        return None
 
 
 def refusal(library: Path) -> str | None:

@@ -6,7 +6,7 @@ import hashlib
 import os
 import re
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,12 +15,18 @@ from harness.device.emulated.codegen import translate
 from harness.device.emulated.ptx import CannotEmulate, Module
 from harness.device.emulated.runtime import HERE, CompilerError
 
+_ENTRY = re.compile(r"\.entry\s+([\w$]+)")
+
 FLAGS = (
     "-std=c++20", "-O1", "-w", "-shared", "-fPIC", "-march=native", "-fwrapv", "-fno-strict-aliasing",
     "-ffp-contract=off", "-fno-stack-protector", "-fvisibility=hidden",
 )  # fmt: skip
 """Signed overflow wraps, products and sums are rounded apart, as PTX says."""
 INDEX = "index.txt"
+MISSING = "missing"
+
+Index = dict[str, dict[str, str]]
+"""By module and kernel: `kernel FILE`, `refused REASON` or `missing` (not compiled yet)."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +37,13 @@ class Kernel:
     library: Path | None
     cannot_emulate: str | None = None
 
+    @property
+    def record(self) -> str:
+        """What the index says."""
+        if self.library is not None:
+            return f"kernel {self.library.name}"
+        return f"refused {' '.join((self.cannot_emulate or '').split())}"
+
 
 def module_key(ptx: str) -> str:
     """16 hexadecimal digits that name a module: FNV-1a of 64 bits over its text, trailing zeros left out."""
@@ -40,35 +53,68 @@ def module_key(ptx: str) -> str:
     return f"{value:016x}"
 
 
-def build_kernels(modules: Iterable[str], folder: Path, compiler: str = "g++", jobs: int = 1) -> list[Kernel]:
-    """Libraries of all kernels of some modules, and the index by which the runtime finds them, in `folder`.
+def first_index(modules: Iterable[str]) -> Index:
+    """The index of modules of which nothing is compiled."""
+    return {module_key(ptx): dict.fromkeys(_ENTRY.findall(ptx), MISSING) for ptx in modules}
 
-    The index has lines `module KEY`, and under each `kernel NAME FILE` or `refused NAME REASON`. Raises
-    CompilerError if g++ does not compile what the translator wrote.
+
+def read_index(folder: Path) -> Index:
+    """The index of a folder."""
+    index: Index = {}
+    kernels: dict[str, str] = {}
+    for line in (folder / INDEX).read_text().splitlines():
+        word, name, *rest = line.split(" ", 2)
+        if word == "module":
+            kernels = index[name] = {}
+        else:
+            kernels[name] = " ".join([word, *rest])
+    return index
+
+
+def write_index(index: Index, folder: Path) -> None:
+    """The runtime reads lines `module KEY`, and below each `kernel NAME FILE`, `refused NAME REASON` or
+    `missing NAME`."""
+    lines: list[str] = []
+    for key, kernels in index.items():
+        records = ((name, *record.partition(" ")) for name, record in kernels.items())
+        lines += [f"module {key}", *(f"{word} {name} {rest}".rstrip() for name, word, _, rest in records)]
+    fresh = folder / f"{INDEX}.{os.getpid()}"
+    fresh.write_text("\n".join([*lines, ""]))
+    fresh.rename(folder / INDEX)
+
+
+def build_kernels(
+    modules: Iterable[str],
+    folder: Path,
+    compiler: str = "g++",
+    jobs: int = 1,
+    wanted: Container[str] | None = None,
+) -> list[Kernel]:
+    """Libraries of the `wanted` kernels of some modules (default: all), and the index by which the runtime
+    finds them, in `folder`.
+
+    Raises CompilerError if g++ does not compile what the translator wrote.
     """
     folder.mkdir(parents=True, exist_ok=True)
     out: list[Kernel] = []
-    lines: list[str] = []
+    index: Index = {}
     for ptx in modules:
-        kernels = _build_module(ptx, folder, compiler, jobs)
-        lines += [f"module {module_key(ptx)}", *map(_record, kernels)]
+        names = _ENTRY.findall(ptx)
+        chosen = [name for name in names if wanted is None or name in wanted]
+        kernels = _build_module(ptx, chosen, folder, compiler, jobs) if chosen else []
+        made = {one.name: one.record for one in kernels}
+        index[module_key(ptx)] = {name: made.get(name, MISSING) for name in names}
         out += kernels
-    (folder / INDEX).write_text("\n".join([*lines, ""]))
+    write_index(index, folder)
     return out
 
 
-def _record(kernel: Kernel) -> str:
-    if kernel.library is not None:
-        return f"kernel {kernel.name} {kernel.library.name}"
-    return f"refused {kernel.name} {' '.join((kernel.cannot_emulate or '').split())}"
-
-
-def _build_module(ptx: str, folder: Path, compiler: str, jobs: int) -> list[Kernel]:
+def _build_module(ptx: str, names: list[str], folder: Path, compiler: str, jobs: int) -> list[Kernel]:
     try:
         module = Module(ptx)
     except CannotEmulate as error:
-        return [Kernel(name, None, str(error)) for name in re.findall(r"\.entry\s+([\w$]+)", ptx)]
-    sources = [_translated(module, name) for name in module.entries]
+        return [Kernel(name, None, str(error)) for name in names]
+    sources = [_translated(module, name) for name in names]
     with ThreadPoolExecutor(jobs) as pool:
         return list(pool.map(lambda one: _built(one, folder, compiler), sources))
 

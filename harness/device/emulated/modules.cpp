@@ -15,6 +15,8 @@ namespace {
 constexpr uint32_t SHARED_PER_BLOCK = 48 << 10, SHARED_OPT_IN = 227 << 10, SHARED_PER_SM = 228 << 10;
 
 int sticky = 0;
+constexpr uint64_t NOT_COMPILED_BYTES = 1 << 20;  // of a variable whose kernels are missing
+const KernelInfo NOT_COMPILED{.abi = ABI, .name = "", .max_threads = 1024};
 
 std::vector<std::unique_ptr<Module>> read_index() {
   std::vector<std::unique_ptr<Module>> all;
@@ -31,6 +33,8 @@ std::vector<std::unique_ptr<Module>> read_index() {
       all.back()->files[name] = rest;
     } else if (!all.empty() && record == "refused") {
       all.back()->refused[name] = rest;
+    } else if (!all.empty()) {
+      all.back()->missing[name] = rest;
     }
   }
   return all;
@@ -96,9 +100,9 @@ Module* claim_module(const std::vector<std::string>& kernels) {
   Module* found = nullptr;
   for (const auto& m : modules()) {
     const bool all = std::all_of(kernels.begin(), kernels.end(),
-                                 [&](const std::string& k) { return m->files.count(k) || m->refused.count(k); });
+                                 [&](const std::string& k) { return m->files.count(k) || m->refused.count(k) || m->missing.count(k); });
     if (!all || m->claimed) continue;
-    const bool exact = m->files.size() + m->refused.size() == kernels.size();
+    const bool exact = m->files.size() + m->refused.size() + m->missing.size() == kernels.size();
     if (exact || !found) found = m.get();
     if (exact) break;
   }
@@ -121,6 +125,11 @@ int load_kernel(Kernel& k) {
   if (!k.module) return refuse(k.name + ": its PTX was not translated");
   const auto refused = k.module->refused.find(k.name);
   if (refused != k.module->refused.end()) return refuse(k.name + ": " + refused->second);
+  if (k.module->missing.count(k.name)) {
+    report_missing(k.name);
+    k.info = &NOT_COMPILED;
+    return 0;
+  }
   const auto file = k.module->files.find(k.name);
   if (file == k.module->files.end()) return INVALID_FUNCTION;
   void* library = dlopen((options.kernels + "/" + file->second).c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -142,7 +151,10 @@ Variable* find_variable(Module& m, const std::string& name) {
     load_kernel(k);
   }
   const auto found = m.variables.find(name);
-  return found == m.variables.end() ? nullptr : &found->second;
+  if (found != m.variables.end()) return &found->second;
+  if (m.missing.empty()) return nullptr;
+  for (const auto& [kernel, none] : m.missing) report_missing(kernel);
+  return &(m.variables[name] = {reinterpret_cast<uint64_t>(std::calloc(1, NOT_COMPILED_BYTES)), NOT_COMPILED_BYTES});
 }
 
 int sticky_error() { return sticky; }
@@ -160,6 +172,7 @@ int launch(Kernel& k, const Geometry& asked, void** arguments, const void* packe
   static uint64_t launches = 0;
   if (sticky) return sticky;
   if (const int error = load_kernel(k)) return error;
+  if (k.info == &NOT_COMPILED) return 0;
   Geometry g = asked;
   if (k.info->cluster[0]) std::copy_n(k.info->cluster, 3, g.cluster);
   if (const int error = check_geometry(k, g)) return error;

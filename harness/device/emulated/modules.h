@@ -1,7 +1,9 @@
 // Modules (fat binaries, or PTX given to the driver), their kernels and variables, translated beforehand.
 //
 // The folder options.kernels holds shared libraries and `index.txt`, one record per line:
-//   module ID | kernel NAME FILE | refused NAME REASON...   (kernels belong to the module before them)
+//   module ID | kernel NAME FILE | refused NAME REASON... | missing NAME
+// Kernels belong to the module before them. A missing one is not compiled yet: using it does nothing but report it,
+// so that it is compiled before the next run.
 #pragma once
 #include <map>
 #include <memory>
@@ -18,7 +20,7 @@ struct Variable {
 
 struct Module {
   std::string id;
-  std::map<std::string, std::string> files, refused;  // by kernel
+  std::map<std::string, std::string> files, refused, missing;  // by kernel
   std::map<std::string, Variable> variables;
   bool claimed = false;
 };

@@ -108,6 +108,10 @@ void report(const char* kind, Thread* t, Site site, const std::string& message, 
   append(line + ", \"message\": " + quoted(message) + "}\n");
 }
 
+void report_missing(const std::string& kernel) {
+  append("{\"kind\": \"missing\", \"kernel\": " + quoted(kernel) + "}\n");
+}
+
 void fault(Thread& t, const char* reason, Site site) {
   report("crashed", &t, site, reason);
   fail(t, LAUNCH_FAILURE);

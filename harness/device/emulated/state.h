@@ -221,6 +221,7 @@ void arrive(Thread&, Mbarrier&, Group&, uint32_t count, Site);
 void post(Mbarrier&, Landing);
 
 // report.cpp
+void report_missing(const std::string& kernel);
 void report(const char* kind, Thread*, Site, const std::string& message, const uint64_t* address = nullptr);
 std::string place(Thread&, Site);
 void forget_reports();
