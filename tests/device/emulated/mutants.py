@@ -29,6 +29,8 @@ class Mutant:
     why: str
     found_by: tuple[str, ...]
     """Outcomes of an emulated grade that count as found."""
+    missed: str = ""
+    """Why it is not found, where that is known."""
 
     @property
     def kind(self) -> str:
@@ -58,9 +60,8 @@ def mutants() -> tuple[Mutant, ...]:
             task, _, file = row["in"].rpartition("/")
             path = f"{task.rpartition('/')[2]}_cuda/{file}"
             outcomes = tuple(row.get("found_by", found_by[kind]))
-            made.append(
-                Mutant(f"{kind}.{name}", task, path, row["old"], row["new"], row["why"], found_by=outcomes)
-            )
+            patch = (row["old"], row["new"], row["why"])
+            made.append(Mutant(f"{kind}.{name}", task, path, *patch, outcomes, row.get("missed", "")))
     return tuple(made)
 
 

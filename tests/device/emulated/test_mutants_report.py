@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
+from harness.builder.toolchain import Toolchain
 from harness.records import Project
 from harness.suite.catalogue import LoadedTask
 from tests.device.emulated.mutants import mutants
-from tools.mutants import Outcome, main
+from tools.mutants import CORRECT, DOCUMENT, LEAST_SHARE, Outcome, Row, document, main
 
 FOUND_BY = {mutant.project().digest: mutant.found_by[0] for mutant in mutants()}
 
@@ -40,6 +43,47 @@ def test_an_expert_that_is_not_correct_is_named(capsys: pytest.CaptureFixture[st
     assert "NOT CORRECT WITHOUT A PATCH: l1/gemm: deadlock: x" in capsys.readouterr().out
 
 
-def test_a_pattern_without_mutants_is_a_usage_error() -> None:
-    """Exit code 2."""
+def test_useless_options_are_usage_errors() -> None:
+    """A pattern without mutants, and the page of a part of them, are exit code 2."""
     assert main(["--only", "none"], found) == 2
+    assert main(["--only", "deadlock.*", "--write"], found) == 2
+
+
+def test_the_page_says_what_was_not_found_and_why() -> None:
+    """Kinds, rows with a reason where one is known, the share, the control, and that it is emulated."""
+    first, missed = mutants()[0], next(one for one in mutants() if one.missed)
+    rows = [
+        Row(first, Outcome(first.found_by[0], "a|b\nc", "emulator"), 2.0),
+        Row(missed, Outcome(CORRECT, ""), 3),
+    ]
+    page = document(rows, 2, ["l1/softmax: race: x"])
+    assert f"| {first.name} | {first.task} | {first.found_by[0]} (emulator) | a/b | 2 |" in page
+    assert f"| {missed.name} | {missed.task} | NOT FOUND (correct); {missed.missed} |  | 3 |" in page
+    assert "- Found: 1 of 2 (50.0%)" in page and "1 of 2 correct" in page and "Emulated" in page
+
+
+def test_the_published_page_has_all_mutants() -> None:
+    """At least 95 % were found, and all experts were correct without a patch."""
+    if not DOCUMENT.is_file():
+        pytest.skip("not written yet")
+    page = DOCUMENT.read_text()
+    assert [one.name for one in mutants() if f"| {one.name} | {one.task} |" not in page] == []
+    told = re.search(r"- Found: (\d+) of (\d+)", page)
+    assert told is not None and int(told[1]) >= LEAST_SHARE * int(told[2])
+    correct = re.search(r"- The experts without a patch: (\d+) of (\d+) correct", page)
+    assert correct is not None and correct[1] == correct[2]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", ["missing_syncthreads.transpose", "store_out_of_bounds.embedding", "deadlock.conv_block"]
+)
+def test_a_mutant_is_found_by_a_grade(
+    name: str, capsys: pytest.CaptureFixture[str], toolchain: Toolchain
+) -> None:
+    """Built for sm_90 and graded with `quick`, as any project."""
+    missing = toolchain.missing("cuda")
+    if missing is not None:
+        pytest.skip(f"cannot build for sm_90: {missing}")
+    assert main(["--only", name]) == 0, capsys.readouterr().out
+    assert "found: 1 of 1" in capsys.readouterr().out
