@@ -27,7 +27,7 @@ def test_caught_projects_are_those_of_the_zoo() -> None:
     *bubblewrap, wrong, honest = found(row, SECURITY)
     assert wrong == "0"
     assert said == [*bubblewrap, honest]
-    (rows,) = found(r"(\d+) rows build for sm_90, \*\*never run on a GPU\*\*", README)
+    (rows,) = found(r"(\d+) rows run emulated, \*\*never run on a GPU\*\*", README)
     assert [rows] == found(r"(\d+) of \d+ rows need a GPU", SECURITY)
 
 

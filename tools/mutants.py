@@ -129,7 +129,7 @@ def graded(chosen: Iterable[Mutant], emulated: Emulate, progress: Callable[[str]
     for mutant in chosen:
         begun = time.monotonic()
         row = Row(mutant, emulated(mutant.project(), tasks[mutant.task]), time.monotonic() - begun)
-        progress(f"{mutant.name}: {row.means}, {row.wall_s:.0f} s")
+        progress(f"{mutant.name}: {row.means}, {row.wall_s:.0f} s: {first_line(row.outcome.detail, _SHOWN)}")
         yield row
 
 
@@ -146,7 +146,7 @@ def incorrect_experts(
     tasks = {loaded.task.id: loaded for loaded in all_tasks()}
     for folder, task in experts(chosen):
         outcome = emulated(read_project(folder), tasks[task])
-        progress(f"{task} without a patch: {outcome.name}")
+        progress(f"{task} without a patch: {outcome.name} {outcome.detail}")
         if outcome.name != CORRECT:
             wrong.append(f"{task}: {outcome.name}: {outcome.detail}")
     return wrong
@@ -206,7 +206,7 @@ def main(arguments: Sequence[str] | None = None, emulated: Emulate | None = None
     """Grade and print; returns the exit code. `emulated` replaces the grader of this machine."""
     parser = argparse.ArgumentParser(prog="mutants", description="Grade mutants on the emulated GPU.")
     parser.add_argument("--only", default="*", metavar="PATTERN", help="names, such as 'deadlock.*'")
-    parser.add_argument("--control", action="store_true", help="grade the experts first, without patches")
+    parser.add_argument("--control", action="store_true", help="grade the experts too, without patches")
     parser.add_argument("--write", action="store_true", help=f"also write {DOCUMENT.name}; not with --only")
     parser.add_argument("--cache", type=Path, help="folder for builds (default: ~/.cache)")
     options = parser.parse_args(arguments)
@@ -224,8 +224,8 @@ def main(arguments: Sequence[str] | None = None, emulated: Emulate | None = None
                 grading = GradingOptions(cache=options.cache)
                 setup = stack.enter_context(closing(make_grading_setup(grading, timed=False)))
                 emulated = partial(emulate, setup.grader)
-            wrong = incorrect_experts(chosen, emulated, progress) if options.control else []
             rows = list(graded(chosen, emulated, progress))
+            wrong = incorrect_experts(chosen, emulated, progress) if options.control else []
     except LiftbenchError as error:
         print(f"mutants: {error}", file=sys.stderr)
         return 2 if isinstance(error, UsageError) else 1

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from pydantic import ValidationError
-
 from harness.builder.build import Built
 from harness.device.emulated.engine import REPORT, Engine, Refused
 from harness.grading.workers import Workers, project_source
@@ -22,11 +20,13 @@ from harness.records import CheckResult, EmulatedCheck, EmulatedFinding, Protoco
 from harness.records.grade import EmulatedOutcome
 from harness.suite.catalogue import LoadedTask
 from harness.text import first_line
+from sandboxes.scratch import CollectError
 
 WALL_S: Final = 300.0
 _REPORT_BYTES: Final = 1 << 20
 _MOST_LINES: Final = 4096
 _ROUNDS: Final = 5
+_DAMAGED: Final = EmulatedFinding(kind="crashed", message="the report of the emulated GPU is damaged")
 _KINDS: Final[dict[str, EmulatedOutcome]] = {
     "crashed": "crashed",
     "race": "race",
@@ -43,7 +43,7 @@ _CAUSES: Final[dict[Cause, EmulatedOutcome]] = {
 """Of a finding that the emulated GPU did not explain."""
 
 
-class _Report(NamedTuple):
+class Report(NamedTuple):
     """What a worker's emulated GPU says it saw."""
 
     first: EmulatedFinding | None
@@ -69,7 +69,7 @@ class Emulation:
             result, seen = self._checked(built, built.ptx, loaded)
         except Refused as error:
             seen = EmulatedFinding(kind="cannot_emulate", message=str(error))
-        outcome, message = _outcome(result, seen)
+        outcome, message = outcome_of(result, seen)
         if outcome == "cannot_emulate" and result is not None and result.finding is None:
             result = None
         return EmulatedCheck(
@@ -93,7 +93,7 @@ class Emulation:
             under = Wrapper((), (), prepared.environment, prepared.inputs)
             with self.workers.start(source, WALL_S, under) as worker:
                 result = self._run(worker, loaded, todo, rehearsal)
-                report = _report(worker)
+                report = report_of(worker)
             launched = report.launched & prepared.missing
             if not launched and not rehearsal:
                 return result, report.first
@@ -113,10 +113,10 @@ class Emulation:
         return CheckResult(workloads=(), finding=None)
 
 
-def _outcome(result: CheckResult | None, seen: EmulatedFinding | None) -> tuple[EmulatedOutcome, str]:
+def outcome_of(result: CheckResult | None, seen: EmulatedFinding | None) -> tuple[EmulatedOutcome, str]:
     """What the emulated GPU saw explains what the judge found; what only it saw counts too."""
     if seen is not None:
-        return _KINDS.get(seen.kind, "crashed"), _described(seen)
+        return _KINDS[seen.kind], _described(seen)
     assert result is not None
     finding = result.finding
     if finding is None:
@@ -140,25 +140,35 @@ def _described(seen: EmulatedFinding) -> str:
     return first_line(seen.message) + (f" ({where})" if where else "")
 
 
-def _report(worker: WorkerClient) -> _Report:
+def report_of(worker: WorkerClient) -> Report:
+    """What the worker's report says. The project can write it: whatever it holds, nothing is raised, and no
+    part of it says `correct`."""
+    data = b""
     with tempfile.TemporaryDirectory() as folder:
-        files = worker.collect([REPORT], Path(folder))
-        lines = [line for path in files for line in path.read_bytes()[:_REPORT_BYTES].splitlines()]
-    found = [_parsed(line) for line in lines[:_MOST_LINES]]
+        try:
+            for path in worker.collect([REPORT], Path(folder)):
+                with path.open("rb") as file:
+                    data += file.read(_REPORT_BYTES)
+        except CollectError:
+            return Report(_DAMAGED, frozenset())
+    found = [_parsed(line) for line in data.splitlines()[:_MOST_LINES]]
     findings = [one for one in found if isinstance(one, EmulatedFinding)]
     first = min(findings, key=lambda one: one.kind == "uninitialized", default=None)
-    return _Report(first, frozenset(one for one in found if isinstance(one, str)))
+    return Report(first, frozenset(one for one in found if isinstance(one, str)))
 
 
 def _parsed(line: bytes) -> EmulatedFinding | str:
     """A finding, or the name of a kernel that is not compiled."""
     try:
         told: dict[str, Any] = json.loads(line)
-        if told.get("kind") == "missing":
+        if told["kind"] == "missing":
             return str(told.get("kernel"))
+        if told["kind"] not in _KINDS:
+            return _DAMAGED
         file, number = str(told.pop("file", "")), told.pop("line", 0)
-        source = f"{Path(file).name}:{number}" if file else None
+        told["source"] = f"{Path(file).name}:{number}" if file else None
         known = {name: told[name] for name in EmulatedFinding.model_fields if told.get(name) is not None}
-        return EmulatedFinding.model_validate(known | {"source": source})
-    except (ValueError, AttributeError, ValidationError, RecursionError):
-        return EmulatedFinding(kind="crashed", message="the report of the emulated GPU is damaged")
+        texts = {name: first_line(text) for name, text in known.items() if isinstance(text, str)}
+        return EmulatedFinding.model_validate(known | texts)
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+        return _DAMAGED

@@ -114,12 +114,11 @@ class Workers:
         settings, root = self._settings, self._toolchain.torch_root
         if root is None:
             raise HarnessBug("a worker is wanted without torch")
-        on_cpu = settings.target == "cpu"
         return WorkerPlace(
             site=(root.parent,),
             python=self._toolchain.python,
             in_image=self._toolchain.in_image,
-            memory_bytes=settings.worker_memory_bytes if on_cpu else CUDA_WORKER_MEMORY_BYTES,
+            memory_bytes=CUDA_WORKER_MEMORY_BYTES if settings.device else settings.worker_memory_bytes,
             cpus=self._cpus,
             device=settings.device,
         )

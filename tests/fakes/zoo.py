@@ -18,6 +18,7 @@ from harness.grading.grade import Grader
 from harness.judge.physical_limits import ABOVE, SUSPICIOUS
 from harness.outcome import Cause, Stage, Verdict
 from harness.records import Grade
+from harness.records.grade import EmulatedOutcome
 from harness.records.project import COPIED
 from harness.records.timing import NOISY
 from harness.suite.catalogue import LoadedTask
@@ -33,7 +34,23 @@ HURRIED = {"build_wall_s": 12.0, "call_wall_s": 3.0}
 """In which a build imports torch, and begins what it never finishes; and a call begins."""
 TRIES = 3
 """A noisy host widens what a clock may claim; such a grade is flagged and never ranked, and tried again."""
+EMULATED = ZOO / "emulated.toml"
+"""What rows for a GPU give on the emulated one."""
 _EXPLOITS = r"([ABCD]\d{1,2}|other)(, ([ABCD]\d{1,2}))*"
+
+
+class OnEmulated(BaseModel):
+    """What a row for a GPU gives on the emulated one."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    outcome: EmulatedOutcome
+    or_outcome: EmulatedOutcome | None = None
+    """What may come instead, where that depends on when a thread runs."""
+    message: str = ""
+    """A fragment of the check's message."""
+    lacks: str = ""
+    """What the emulated GPU cannot show of it, and why; empty where the outcome is the project's own."""
 
 
 class Row(BaseModel):
@@ -68,6 +85,8 @@ class Row(BaseModel):
     """What it may be condemned for instead, where it need only be pointless (always: clock, interference)."""
     diagnostic: tuple[str | int, ...] | None = None
     """Kind and, where they matter, file and line of the build's only diagnostic."""
+    emulated: OnEmulated | None = None
+    """Of rows for a GPU, from emulated.toml."""
 
     @model_validator(mode="after")
     def _true_to_its_kind(self) -> Self:
@@ -85,7 +104,13 @@ class Row(BaseModel):
             raise ValueError(f"{self.name}: an attack that ends `correct` needs `flag` or `most_speedup`")
         if self.kind == "bad" and self.verdict in (Verdict.CORRECT, Verdict.CHEATED):
             raise ValueError(f"{self.name}: a mistake is neither `correct` nor `cheated`")
+        if self.gpu and (self.emulated is None or not (self.emulated.lacks or self._shown)):
+            raise ValueError(f"{self.name}: emulated.toml must say what comes of it, and why not its verdict")
         return self
+
+    @property
+    def _shown(self) -> bool:
+        return self.emulated is not None and self.verdict in {self.emulated.outcome, self.emulated.or_outcome}
 
     def expected_on(self, sandbox: str) -> bool:
         """Whether it must hold on that sandbox."""
@@ -115,7 +140,9 @@ def row_names() -> list[str]:
 @cache
 def row(name: str) -> Row:
     """What zoo.toml of that folder says. Raises pydantic's ValidationError."""
-    return Row.model_validate({"name": name} | tomllib.loads((ZOO / name / "zoo.toml").read_text()))
+    emulated = tomllib.loads(EMULATED.read_text()).get(name)
+    more = {} if emulated is None else {"emulated": emulated}
+    return Row.model_validate({"name": name} | tomllib.loads((ZOO / name / "zoo.toml").read_text()) | more)
 
 
 class HonestScores:
@@ -181,6 +208,24 @@ def try_row(wanted: Row, grader: Grader, honest: HonestScores, hurried: Grader |
             break
     by_gain = sorted((one for one in tries if one.gain is not None), key=lambda one: one.gain or 0.0)
     return by_gain[TRIES // 2] if above and len(by_gain) == TRIES else seen
+
+
+def try_emulated(wanted: Row, grader: Grader) -> Seen:
+    """Grade a row for a GPU on the emulated one, and compare with emulated.toml. Raises InfraError.
+
+    `grader`: for CUDA, on a machine without a GPU. No row is ever more than `not_measured`.
+    """
+    start = time.monotonic()
+    assert wanted.emulated is not None
+    grade = grader.grade(zoo_project(wanted.name), wanted.loaded_task)
+    seen, wrong = grade.emulated, ()
+    if seen is None or grade.verdict is not Verdict.NOT_MEASURED:
+        wrong = (f"not emulated: {grade.verdict}: {grade.finding.message}",)
+    elif seen.outcome == wanted.emulated.outcome and wanted.emulated.message not in seen.message:
+        wrong = (f"another reason: {seen.message!r} lacks {wanted.emulated.message!r}",)
+    elif seen.outcome not in {wanted.emulated.outcome, wanted.emulated.or_outcome}:
+        wrong = (f"{seen.outcome}: {seen.message}",)
+    return Seen(wanted, grade, time.monotonic() - start, wrong, (), None)
 
 
 def _try_once(wanted: Row, grader: Grader, honest: HonestScores, start: float) -> Seen:

@@ -15,7 +15,7 @@ from harness.builder.toolchain import Toolchain
 from harness.device.machine import machine_facts
 from harness.errors import SandboxError, UsageError
 from harness.grading.grade import REPEATED, Grader
-from harness.grading.workers import CUDA_WORKER_MEMORY_BYTES, GradeSettings
+from harness.grading.workers import GradeSettings
 from harness.outcome import Cause, Stage, Verdict
 from harness.records import Finding, Grade, MachineFacts
 from harness.suite.catalogue import LoadedTask
@@ -159,7 +159,7 @@ def test_a_cuda_torch_really_imports(tmp_path: Path) -> None:
     assert (grade.verdict, grade.stage) == (Verdict.NOT_MEASURED, Stage.CHECK), grade.finding
     assert "it imports, and its operators are registered" in grade.finding.message
     (job,) = sandbox.workers.jobs
-    assert job.role == "run" and job.limits.memory_bytes == CUDA_WORKER_MEMORY_BYTES
+    assert job.role == "run" and job.limits.memory_bytes == GradeSettings.worker_memory_bytes
     (load,) = worker.messages
     assert load["namespace"] == f"_fill_it_cuda_{projects.project().digest[:7]}"
     assert sandbox.workers.processes[0].killed

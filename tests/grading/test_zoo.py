@@ -5,25 +5,36 @@ from __future__ import annotations
 import itertools
 import re
 import socket
+import tomllib
+from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import pytest
 from _pytest.mark.structures import ParameterSet
 
-from harness.builder.build import build
 from harness.builder.toolchain import Toolchain
 from harness.device.machine import machine_facts
 from harness.grading.grade import Grader
+from harness.grading.workers import GradeSettings
 from harness.outcome import Cause, Stage, Verdict
-from harness.records import Finding, Grade, Project, Ratio, TimingResult
+from harness.records import EmulatedCheck, Finding, Grade, Project, Ratio, TimingResult
 from harness.records.project import COPIED
 from harness.suite.catalogue import LoadedTask
 from sandboxes.pool import SandboxPool
 from tests.conftest import tiny
 from tests.fakes.overlays import ZOO, overlaid, zoo_project
-from tests.fakes.zoo import STRENGTH, HonestScores, Row, Seen, row, row_names, try_row
+from tests.fakes.zoo import (
+    EMULATED,
+    STRENGTH,
+    HonestScores,
+    Row,
+    Seen,
+    row,
+    row_names,
+    try_emulated,
+    try_row,
+)
 from tools.zoo.exploits import UNTRIED, contradictions, numbers
 
 NAMES = row_names()
@@ -79,17 +90,54 @@ def test_a_correct_project_passes(untimed: Grade) -> None:
     assert untimed.timing is None
 
 
-@pytest.mark.slow
-def test_rows_that_need_a_gpu_compile(toolchain: Toolchain, sandbox: SandboxPool, tmp_path: Path) -> None:
-    """Where they cannot be run, rows for a GPU are at least built for sm_90."""
+GPU_ROWS = [name for name in NAMES if row(name).gpu]
+
+
+@pytest.fixture(scope="module")
+def emulating(
+    toolchain: Toolchain, sandbox: SandboxPool, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Grader]:
+    """Grades on the emulated GPU."""
     missing = toolchain.missing("cuda")
     if missing is not None:
         pytest.skip(f"cannot build for sm_90: {missing}")
-    for name in NAMES:
-        if row(name).gpu:
-            project = zoo_project(name)
-            built = build(project, "cuda", sandbox=sandbox, toolchain=toolchain, cache=tmp_path, wall_s=300.0)
-            assert built.result.finding is None, name
+    settings = GradeSettings("cuda", "quick", tmp_path_factory.mktemp("cuda"), timed=False, emulate=True)
+    with closing(Grader(settings, sandbox, toolchain, machine_facts(toolchain))) as made:
+        yield made
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", GPU_ROWS)
+def test_rows_that_need_a_gpu_run_on_the_emulated_one(name: str, emulating: Grader) -> None:
+    """Each gives what emulated.toml says, and is never more than `not_measured`; none is our failure."""
+    assert try_emulated(row(name), emulating).wrong == ()
+
+
+def test_rows_on_the_emulated_gpu_say_what_it_lacks() -> None:
+    """Exactly the rows for a GPU are in the table, and a wrong output never counts as correct there."""
+    assert sorted(tomllib.loads(EMULATED.read_text())) == GPU_ROWS
+    for wanted in map(row, GPU_ROWS):
+        assert wanted.emulated is not None
+        if wanted.verdict is Verdict.WRONG_RESULT and wanted.emulated.outcome == "correct":
+            assert wanted.name == "gpu_right_where_emulated"  # its outputs are right
+    with pytest.raises(ValueError, match=r"emulated\.toml must say"):
+        wants("gpu_other_stream", emulated={"outcome": "correct"})
+
+
+def test_a_row_that_gives_something_else_on_the_emulated_gpu_is_open() -> None:
+    """Another outcome, another message, or no emulated check at all."""
+    wanted, made = row("gpu_downgrades_to_half"), Grade.model_construct
+    grader: Any = FakeGrader(Cause.NO_CUDA_DEVICE)
+    (said,) = try_emulated(wanted, grader).wrong
+    assert said.startswith("not emulated: ")
+    for outcome, message, wrong in (
+        ("wrong_result", "9 elements are out of tolerance", False),
+        ("wrong_result", "never written", True),
+        ("correct", "right", True),
+    ):
+        check = EmulatedCheck.model_construct(outcome=outcome, message=message)
+        grader.grade = lambda *_, check=check: made(verdict=Verdict.NOT_MEASURED, emulated=check)
+        assert bool(try_emulated(wanted, grader).wrong) == wrong
 
 
 def test_rows_say_the_truth_about_their_kind() -> None:

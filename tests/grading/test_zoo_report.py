@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from harness.outcome import Stage
-from harness.records import Finding, Grade
+from harness.records import EmulatedCheck, Finding, Grade
 from harness.suite.catalogue import read_project
 from tests.fakes.overlays import ZOO
 from tests.fakes.zoo import Row, Seen, row, row_names
@@ -13,7 +15,7 @@ from tools.attacks.report import DOCUMENT
 from tools.zoo.exploits import EXPLOITS, UNTRIED
 from tools.zoo.gain import KERNEL, PACKAGE, SIZES, attacks, claims, skipping
 from tools.zoo.regions import REGIONS, carried_over, region, with_region
-from tools.zoo.report import Column, Failed, disagreements, tables
+from tools.zoo.report import Column, Failed, disagreements, gpu_text, published, tables
 
 CHEATS = {"kind": "hostile", "verdict": "cheated", "cause": "clock"}
 PASSES = {"kind": "honest", "verdict": "correct", "cause": "passed"}
@@ -23,7 +25,7 @@ ROWS = {
     "bounded": PASSES | {"kind": "hostile", "exploit": "B12", "most_speedup": 1.5},
     "honest": PASSES,
     "isolated": CRASHES | {"exploit": "C5", "holds_on": "bubblewrap"},
-    "device": CHEATS | {"exploit": "A9", "gpu": True},
+    "device": CHEATS | {"exploit": "A9", "gpu": True, "emulated": {"outcome": "correct", "lacks": "clocks"}},
 }
 
 
@@ -51,7 +53,7 @@ def column(**changes: Seen | Failed) -> Column:
 
 def text(one: Column) -> str:
     """The region of a run."""
-    return tables([made(name) for name in ROWS], [one])
+    return tables([made(name) for name in ROWS], [one]) + gpu_text([made(name) for name in ROWS], {})
 
 
 def test_rows_that_held_are_counted_and_shown() -> None:
@@ -60,7 +62,7 @@ def test_rows_that_held_are_counted_and_shown() -> None:
     assert "| local | 2 / 2 | 0 / 0 | 0 / 1 | 0 | 7 |" in shown
     assert "| the reason for bounded | correct: passed, at most x1.5 | held, x1.03 | 2.5 |" in shown
     assert "crashed: signal, from bubblewrap on | not promised |" in shown
-    assert "cheated: clock | not measured |  |" in shown and "1 of 5 rows need a GPU" in shown
+    assert "cheated: clock | not measured | clocks |  |" in shown and "1 of 5 rows need a GPU" in shown
     assert column().open([made(name) for name in ROWS]) == []
 
 
@@ -73,6 +75,23 @@ def test_rows_that_did_not_hold_are_open() -> None:
     assert "| local | 1 / 2 | 0 / 0 | 1 / 1 | 0 | 7 |" in shown
     assert one.open(rows) == ["caught", "honest"]
     assert [line.split(":")[0] for line in disagreements(shown, rows)] == ["caught", "honest"]
+
+
+def test_rows_for_a_gpu_show_what_the_emulated_one_gives() -> None:
+    """The outcome and what it lacks; another outcome is open, and a failure of ours is bold."""
+    rows, one = [made(name) for name in ROWS], seen("device")
+    check = EmulatedCheck.model_construct(outcome="correct", message="<script>")
+    grade = one.grade.model_copy(update={"emulated": check})
+    shown = gpu_text(rows, {"device": replace(one, grade=grade)})
+    assert "| device | hostile | A9 | the reason for device | cheated: clock | emulated: correct |" in shown
+    assert "As expected: 1 of 1; as on a GPU: 0." in shown and "<script>" not in shown
+    assert "| **open**: correct |" in gpu_text(
+        rows, {"device": replace(one, grade=grade, wrong=("another",))}
+    )
+    failed = gpu_text(rows, {"device": "SandboxError: gone"})
+    assert "| **failed** |" in failed and "gone" not in failed
+    (said,) = disagreements(text(column()).replace("| clocks |", "|  |"), rows)
+    assert said.startswith("device: its zoo.toml has changed")
 
 
 def test_what_was_not_judged_counts_for_nobody() -> None:
@@ -117,10 +136,9 @@ def test_the_document_agrees_with_the_zoo() -> None:
     """The published tables show every row as its zoo.toml has it now, and none that did not hold."""
     text = DOCUMENT.read_text()
     assert all(region(text, name) for name in REGIONS)
-    published = region(text, "zoo")
-    if "|" not in published:
+    if "|" not in region(text, "zoo"):
         pytest.skip("make zoo has not been run yet")
-    assert disagreements(published, [row(name) for name in row_names()]) == []
+    assert disagreements(published(), [row(name) for name in row_names()]) == []
 
 
 def test_attacks_change_files_that_the_bases_have() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-REGIONS = ("zoo", "gain")
+REGIONS = ("zoo", "zoo_gpu", "gain")
 """Regions of docs/generated/security.md that `make zoo` writes; `make security` writes the rest."""
 
 

@@ -3,7 +3,8 @@
 Every cell of its tables was observed in the run that wrote it, or is `not measured`. The tables contain
 only our verdicts, causes and figures, no text of a project.
 
-    python -m tools.zoo.report [--sandbox NAME ...] [--all] [--rows PATTERN] [--no-gain] [--check]
+    python -m tools.zoo.report [--sandbox NAME ...] [--all] [--rows PATTERN] [--no-gain]
+                               [--emulated] [--check]
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from harness.grading.grade import Grader
 from harness.grading.workers import GradeSettings
 from sandboxes.registry import BACKENDS, choose_sandbox
 from tests.fakes.zoo import HURRIED, HonestScores, Row, Seen, row, row_names, try_row
+from tools.zoo.emulated import REGION, emulated_table, measure_emulated
 from tools.zoo.exploits import exploit_table
 from tools.zoo.gain import gain_table
 from tools.zoo.regions import region, with_region
@@ -171,13 +173,11 @@ def _progress(line: str) -> None:
 
 def tables(rows: list[Row], columns: list[Column]) -> str:
     """The whole region."""
-    lines = [f"- Date of the run: {datetime.datetime.now(datetime.UTC).date().isoformat()}"]
-    lines += [f"- Machine: {os.cpu_count()} cores, {platform.machine()}, no GPU in use", ""]
-    lines += _counts(rows, columns)
+    lines = [*_when(), "", *_counts(rows, columns)]
     lines += ["", _EXPLOITS, "", *exploit_table(rows)]
     for kind, title, reason in _KINDS:
         lines += ["", f"### {title}", ""]
-        lines += _table([one for one in rows if one.kind == kind], columns, kind, reason)
+        lines += _table([one for one in rows if one.kind == kind and not one.gpu], columns, kind, reason)
     return "\n".join(lines) + "\n"
 
 
@@ -198,7 +198,30 @@ def _counts(rows: list[Row], columns: list[Column]) -> list[str]:
             f"{wrongly} / {tried} | {unjudged} | {column.seconds:.0f} |"
         )
     gpu = sum(one.gpu for one in rows)
-    return [*lines, "", f"{gpu} of {len(rows)} rows need a GPU: {NOT_MEASURED}."] if gpu else lines
+    return [*lines, "", f"{gpu} of {len(rows)} rows need a GPU: {NOT_MEASURED} on one."] if gpu else lines
+
+
+def gpu_text(rows: list[Row], seen: dict[str, Seen | str]) -> str:
+    """The region of the rows for a GPU."""
+    tried = [one for one in seen.values() if isinstance(one, Seen) and not one.wrong]
+    shown = sum(not (one.row.emulated and one.row.emulated.lacks) for one in tried)
+    return "\n".join(
+        (
+            *_when(),
+            "",
+            f"As expected: {len(tried)} of {sum(one.gpu for one in rows)}; as on a GPU: {shown}.",
+            "",
+            *emulated_table(rows, seen, _end),
+        )
+    )
+
+
+def _when() -> tuple[str, str]:
+    date = datetime.datetime.now(datetime.UTC).date().isoformat()
+    return (
+        f"- Date of the run: {date}",
+        f"- Machine: {os.cpu_count()} cores, {platform.machine()}, no GPU in use",
+    )
 
 
 def _table(rows: list[Row], columns: list[Column], kind: str, reason: str) -> list[str]:
@@ -241,7 +264,9 @@ def disagreements(text: str, rows: list[Row]) -> list[str]:
             found.append(f"{one.name}: not in the document: run `make zoo`")
         elif OPEN in line or FAILED in line:
             found.append(f"{one.name}: did not hold: {line}")
-        elif one.why not in line or _end(one) not in line:
+        elif (
+            one.why not in line or _end(one) not in line or (one.emulated and one.emulated.lacks not in line)
+        ):
             found.append(f"{one.name}: its zoo.toml has changed since: run `make zoo`")
     lines = set(text.splitlines())
     if any(line not in lines for line in exploit_table(rows)):
@@ -271,6 +296,20 @@ def _columns(names: list[str], rows: list[Row]) -> list[Column]:
     return columns
 
 
+def published() -> str:
+    """Both regions with rows."""
+    text = DOCUMENT.read_text()
+    return region(text, "zoo") + region(text, REGION)
+
+
+def _emulated(sandbox: str, rows: list[Row], write: bool) -> bool:
+    """Whether every row for a GPU gave on the emulated one what it must. Raises UsageError."""
+    seen = measure_emulated(sandbox, rows, _progress)
+    if write:
+        _write(REGION, gpu_text(rows, seen))
+    return all(isinstance(one, Seen) and not one.wrong for one in seen.values())
+
+
 def _write(name: str, body: str) -> None:
     DOCUMENT.write_text(with_region(DOCUMENT.read_text(), name, body))
 
@@ -284,23 +323,28 @@ def main() -> int:
     parser.add_argument("--all", action="store_true", help="all sandboxes that this machine has")
     parser.add_argument("--rows", help="only these (a pattern such as honest_*); nothing is written")
     parser.add_argument("--no-gain", action="store_true", help="leave the table of gains as it is")
+    parser.add_argument("--emulated", action="store_true", help="only rows for a GPU, on the emulated one")
     parser.add_argument("--check", action="store_true", help="only compare the document with the zoo")
     given = parser.parse_args()
     rows = [row(name) for name in row_names()]
     if given.check:
-        found = disagreements(region(DOCUMENT.read_text(), "zoo"), rows)
+        found = disagreements(published(), rows)
         sys.stderr.writelines(f"{line}\n" for line in found)
         return 1 if found else 0
     if given.rows:
         rows = [one for one in rows if fnmatch.fnmatch(one.name, given.rows)]
-    columns = _columns(_sandboxes(given.sandbox, given.all), rows)
+    names = _sandboxes(given.sandbox, given.all)
+    held = _emulated(names[0], rows, write=not given.rows)
+    if given.emulated:
+        return 0 if held else 1
+    columns = _columns(names, rows)
     if not given.rows:
         _write("zoo", tables(rows, columns))
         if not given.no_gain:
             _write("gain", gain_table())
     for column in columns:
         _progress(f"{column.sandbox}: {column.summary(rows)}, {column.seconds:.0f} s")
-    return 1 if any(column.open(rows) for column in columns) else 0
+    return 1 if not held or any(column.open(rows) for column in columns) else 0
 
 
 if __name__ == "__main__":
