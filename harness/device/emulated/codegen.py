@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from itertools import groupby
+from math import prod
+from operator import itemgetter
 
 from harness.device.emulated.instructions import TABLE
-from harness.device.emulated.instructions.rows import elements
 from harness.device.emulated.ptx import (
     SIZES,
     CannotEmulate,
@@ -19,6 +20,8 @@ from harness.device.emulated.ptx import (
     Module,
     Statement,
     Variable,
+    bits,
+    elements,
     split,
     variables,
 )
@@ -51,10 +54,7 @@ _SPECIAL = {
 }  # fmt: skip
 """Special registers (chapter 10)."""
 
-_LIBRARY = {
-    "vprintf": "print_formatted",
-    "__assertfail": "assertion_failed",
-}
+_LIBRARY = {"vprintf": "print_formatted", "__assertfail": "assertion_failed"}
 """Functions that the device's runtime has; each gets the pointers to its result and parameters."""
 
 _ORDERED = re.compile(r"\.(volatile|relaxed|acquire|release|acq_rel|sc|mmio)\b|^(atom|red|membar)\b")
@@ -76,66 +76,74 @@ class _Kernel:
         """Module variables in the order of KernelInfo::variables."""
         return [one for one in self.module.variables.values() if one.space in ("global", "const")]
 
-    def need(self, function: str) -> None:
-        """Notes that a function is called, or its address taken."""
-        if function not in self.called:
-            self.called.append(function)
+    def address_of(self, name: str) -> tuple[str, str] | None:
+        """(C++ address, state space) of a variable of the module, or of a function."""
+        variable = self.module.variables.get(name)
+        if variable is None:
+            if name not in self.module.functions:
+                return None
+            if name not in self.called:
+                self.called.append(name)
+            return f"(u64)&f_{_plain(name)}", "function"
+        if variable.space != "shared":
+            return f"t.grid->variables[{self.globals.index(variable)}]", variable.space
+        self.shared[name] = variable
+        place = "dynamic_shared(t)" if variable.external else f"(t.block->shared_begin + s_{_plain(name)})"
+        return place, "shared"
 
 
 class _FunctionWriter:
-    """Writes the body of one function; the operands' half of what the instruction tables need."""
+    """Writes the body of one function; the operands' half of what the instruction tables need.
 
-    def __init__(self, kernel: _Kernel, function: Function) -> None:
-        self.kernel, self.function = kernel, function
-        self.scopes: list[dict[str, str]] = [{}]
-        self.declared: dict[str, str] = {}  # C++ name: PTX type
-        self.used: set[str] = set()
+    `addresses`: C++ of the addresses of its parameters.
+    """
+
+    def __init__(self, kernel: _Kernel, function: Function, addresses: dict[str, str]) -> None:
+        if function.body is None:
+            raise CannotEmulate(f"call of {function.name}", function.name)
+        self.kernel, self.function, self.statements = kernel, function, function.body
+        self.names = {(0, name): (address, "") for name, address in addresses.items()}
+        """(C++, PTX type of a register, or "" for an address) by block and name."""
+        self.used: set[tuple[str, str]] = set()
         self.buffers: list[str] = []
-        self.labels: dict[tuple[int, str], int] = {}
-        self.targets: dict[tuple[int, str], list[str]] = {}
-        self.block, self.blocks = [0], 0
+        self.labels = {
+            (one.blocks[-1], one.text): at for at, one in enumerate(self.statements) if one.kind == "label"
+        }
         self.at = 0
-        self.statement: Statement | None = None
-        self.accumulators: set[str] = set()
+        self.accumulators = _accumulators(self.statements)
 
     # ---- operands
 
-    def _variable(self, name: str) -> str | None:
-        return next((scope[name] for scope in reversed(self.scopes) if name in scope), None)
+    @property
+    def statement(self) -> Statement:
+        """The one that is being written."""
+        return self.statements[self.at]
+
+    def _variable(self, name: str) -> tuple[str, str] | None:
+        for block in reversed(self.statement.blocks):
+            if (block, name) in self.names:
+                return self.names[block, name]
+        return None
 
     def _register(self, name: str) -> tuple[str, str] | None:
         """(C++ name, PTX type) of a register."""
         found = self._variable(name)
-        if found is None or found not in self.declared:
+        if found is None or not found[1]:
             return None
         self.used.add(found)
-        return found, self.declared[found]
+        return found
 
-    def symbol(self, name: str) -> tuple[str, str] | None:
+    def _symbol(self, name: str) -> tuple[str, str] | None:
         """(C++ address, state space) of a variable, a parameter or a function."""
         found = self._variable(name)
-        if found is not None and found not in self.declared:
-            return found, "param"
-        variable = self.kernel.module.variables.get(name)
-        if variable is not None and variable.space == "shared":
-            self.kernel.shared[name] = variable
-            return (
-                "dynamic_shared(t)" if variable.external else f"(t.block->shared_begin + s_{_plain(name)})"
-            ), "shared"
-        if variable is not None:
-            names = [one.name for one in self.kernel.globals]
-            return f"t.grid->variables[{names.index(name)}]", variable.space
-        if name in self.kernel.module.functions:
-            self.kernel.need(name)
-            return f"(u64)&f_{_plain(name)}", "function"
-        return None
+        return (found[0], "param") if found and not found[1] else self.kernel.address_of(name)
 
     def read(self, type: str, operand: str) -> str:
         if operand.startswith("!"):
             return f"!{self.read(type, operand[1:])}"
         register = self._register(operand)
         if register is not None:
-            return _typed(type, *register)
+            return register[0] if _holds(register[1], type) else f"as<{type}>({register[0]})"
         if operand in _SPECIAL:
             return f"({type})({_SPECIAL[operand]})"
         constant = _constant(type, operand)
@@ -143,13 +151,11 @@ class _FunctionWriter:
             return constant
         if operand.startswith("-") and self._register(operand[1:]):
             return f"-{self.read(type, operand[1:])}"
-        found = _SUM.match(operand)
-        if found and self.symbol(found[1]):
-            return f"({type})({self.symbol(found[1])[0]} + {_signed(found[2], found[3])})"  # type: ignore[index]
-        address = self.symbol(operand)
+        name, offset = _base_and_offset(operand)
+        address = self._symbol(name)
         if address is None:
             raise ValueError(f"operand {operand}")
-        return f"({type})({address[0]})"
+        return f"({type})({address[0]}{offset})"
 
     def write(self, type: str, operand: str, value: str) -> str:
         if operand == "_":
@@ -158,174 +164,123 @@ class _FunctionWriter:
         if register is None:
             raise ValueError(f"destination {operand}")
         name, own = register
-        if type == own == "pred" or (_is_bits(type) and SIZES[type] == SIZES[own]):
-            return f"{name} = {value};"
-        return f"put<{type}>({name}, {value});"
+        return f"{name} = {value};" if _holds(own, type) else f"put<{type}>({name}, {value});"
 
     def address(self, operand: str, space: str) -> str:
-        inside = operand.strip()
-        if not (inside.startswith("[") and inside.endswith("]")):
+        if not (operand.startswith("[") and operand.endswith("]")):
             raise ValueError(f"address {operand}")
-        inside = inside[1:-1].strip()
-        found = _SUM.match(inside)
-        base, offset = (found[1], _signed(found[2], found[3])) if found else (inside, 0)
+        base, offset = _base_and_offset(operand[1:-1].strip())
         register = self._register(base)
         if register is not None:
             start = register[0]
         elif base.isdigit():
             start = base
         else:
-            symbol = self.symbol(base)
+            symbol = self._symbol(base)
             if symbol is None:
                 raise ValueError(f"address {operand}")
-            start = symbol[0]
-            if symbol[1] == "shared" and not space:
-                start = f"generic_from_shared(t, {start})"
-        width = "u32" if space.startswith("shared") else "u64"
-        return f"({width})({start}{f' + {offset}' if offset > 0 else f' - {-offset}' if offset else ''})"
+            generic = symbol[1] == "shared" and not space
+            start = f"generic_from_shared(t, {symbol[0]})" if generic else symbol[0]
+        return f"({'u32' if space.startswith('shared') else 'u64'})({start}{offset})"
 
     def is_predicate(self, operand: str) -> bool:
-        register = self._register(operand.lstrip("!"))
-        return register is not None and register[1] == "pred"
+        found = self._variable(operand.lstrip("!"))
+        return found is not None and found[1] == "pred"
 
     def site(self) -> int:
         it = self.statement
-        assert it is not None
         file = self.kernel.module.files.get(it.file, "") if it.row else "(PTX)"
         key = (it.mnemonic, file, it.row or it.line)
         return self.kernel.sites.setdefault(key, len(self.kernel.sites))
 
     # ---- control flow
 
-    def label(self, name: str) -> str:
-        for block in reversed(self.block):
-            place = self.labels.get((block, name))
-            if place is not None:
-                goto = f"goto L{block}_{_plain(name)};"
-                return goto if place > self.at else f"{{ step(t, {self.site()}); {goto} }}"
+    def _label(self, name: str) -> tuple[int, int]:
+        """(block, position) of a label."""
+        for block in reversed(self.statement.blocks):
+            if (block, name) in self.labels:
+                return block, self.labels[block, name]
         raise ValueError(f"label {name}")
 
-    def label_list(self, name: str) -> list[str]:
-        return next(
-            self.targets[block, name] for block in reversed(self.block) if (block, name) in self.targets
-        )
+    def branch(self, label: str) -> str:
+        block, place = self._label(label)
+        goto = f"goto L{block}_{_plain(label)};"
+        return goto if place > self.at else f"{{ step(t, {self.site()}); {goto} }}"
+
+    def targets(self, label: str) -> list[str]:
+        return split(self.statements[self._label(label)[1] + 1].text.removeprefix(".branchtargets"))
 
     def call(self, operands: list[str]) -> str:
-        results = (
-            elements(operands.pop(0).replace("(", "{").replace(")", "}"))
-            if operands[0].startswith("(")
-            else []
-        )
-        name = operands.pop(0)
-        given = elements(operands[0].replace("(", "{").replace(")", "}")) if operands else []
+        results = split(operands.pop(0).strip("() ")) if operands[0].startswith("(") else []
+        name, given = operands[0], operands[1] if len(operands) > 1 else ""
         buffers = []
-        for one in [*results, *given]:
-            symbol = self.symbol(one) if one else None
-            if one and symbol is None:
+        for one in [*results, *split(given.strip("() "))]:
+            symbol = self._symbol(one)
+            if symbol is None:
                 raise ValueError(f"argument {one}")
-            buffers += [f"(u8*){symbol[0]}"] if symbol else []
-        arguments = f"u8* arguments[] = {{{', '.join(buffers) or 'nullptr'}}};"
-        if name in _LIBRARY:
-            return f"{{ {arguments} {_LIBRARY[name]}(t, arguments, {self.site()}); }}"
+            buffers.append(f"(u8*){symbol[0]}")
         register = self._register(name)
-        if register is not None:
-            return f"{{ {arguments} ((Function*){register[0]})(t, arguments); }}"
-        target = self.kernel.module.functions.get(name)
-        if target is None or target.body is None:
+        if name in _LIBRARY:
+            call = f"{_LIBRARY[name]}(t, arguments, {self.site()});"
+        elif register is not None:
+            call = f"((Function*){register[0]})(t, arguments);"
+        elif self.kernel.address_of(name) is None:
             raise ValueError(f"function {name}")
-        self.kernel.need(name)
-        return f"{{ {arguments} f_{_plain(name)}(t, arguments); }}"
+        else:
+            call = f"f_{_plain(name)}(t, arguments);"
+        return f"{{ u8* arguments[] = {{{', '.join(buffers) or 'nullptr'}}}; {call} }}"
 
     # ---- statements
 
     def body(self) -> str:
         """The C++ statements of the function: declarations first, then one line per instruction."""
-        statements = self.function.body or []
-        self._find_labels(statements)
-        self.accumulators = _accumulators(statements)
         lines = []
-        self.block, self.blocks = [0], 0
-        for self.at, statement in enumerate(statements):
-            self.statement = statement
+        for at, statement in enumerate(self.statements):
+            self.at = at
             try:
-                lines += self._line(statement)
+                if statement.kind == "label":
+                    lines.append(f"L{statement.blocks[-1]}_{_plain(statement.text)}:;")
+                elif statement.kind == "directive":
+                    self._directive(statement)
+                else:
+                    lines.append(self._instruction(statement))
             except (ValueError, IndexError, KeyError) as error:
-                if isinstance(error, CannotEmulate):
-                    raise
                 raise CannotEmulate(statement.text, self.function.name, statement.line) from error
-        kind = self.declared.__getitem__
-        registers = [
-            f"{_storage(type)} {', '.join(f'{name} = {_poison(type)}' for name in names)};"
-            for type, names in groupby(sorted(self.used, key=lambda n: (kind(n), n)), kind)
-        ]
         self.kernel.local_bytes += 2048 + 16 * len(self.used)
+        registers = [
+            f"{_storage(type)} {', '.join(f'{name} = {_poison(type)}' for name, _ in names)};"
+            for type, names in groupby(sorted(self.used, key=itemgetter(1, 0)), itemgetter(1))
+        ]
         return "\n".join([*self.buffers, "[[maybe_unused]] bool carry = false;", *registers, *lines])
 
-    def _find_labels(self, statements: list[Statement]) -> None:
-        block, blocks = [0], 0
-        for at, one in enumerate(statements):
-            if one.kind == "open":
-                blocks += 1
-                block.append(blocks)
-            elif one.kind == "close":
-                block.pop()
-            elif one.kind == "label":
-                self.labels[block[-1], one.text] = at
-                after = statements[at + 1].text if at + 1 < len(statements) else ""
-                if after.startswith(".branchtargets"):
-                    self.targets[block[-1], one.text] = split(after.removeprefix(".branchtargets"))
-
-    def _line(self, statement: Statement) -> list[str]:
-        if statement.kind == "open":
-            self.blocks += 1
-            self.block.append(self.blocks)
-            self.scopes.append({})
-        elif statement.kind == "close":
-            self.block.pop()
-            self.scopes.pop()
-        elif statement.kind == "label":
-            return [f"L{self.block[-1]}_{_plain(statement.text)}:;"]
-        elif statement.kind == "directive":
-            self._directive(statement.text)
-        else:
-            return [self._instruction(statement)]
-        return []
-
-    def _directive(self, text: str) -> None:
-        found = _REGISTERS.match(text)
+    def _directive(self, statement: Statement) -> None:
+        block, found = statement.blocks[-1], _REGISTERS.match(statement.text)
         if found is not None:
             for one in split(found[2]):
                 many = _RANGE.match(one)
                 for name in [f"{many[1]}{i}" for i in range(int(many[2]))] if many else [one]:
-                    plain = f"v{self.block[-1] or ''}_{_plain(name)}"
-                    self.scopes[-1][name] = plain
-                    self.declared[plain] = found[1]
+                    self.names[block, name] = f"v{block or ''}_{_plain(name)}", found[1]
             return
-        for variable in variables(text):
+        for variable in variables(statement.text):
             if variable.space in ("shared", "global", "const"):
                 self.kernel.module.variables[variable.name] = variable
                 continue
-            name = f"m{len(self.buffers)}_{_plain(variable.name)}"
-            self.scopes[-1][variable.name] = f"(u64){name}"
-            size = max(variable.size, 1)
+            name, size = f"m{len(self.buffers)}_{_plain(variable.name)}", max(variable.size, 1)
+            self.names[block, variable.name] = f"(u64){name}", ""
             self.buffers.append(f"alignas({variable.align}) u8 {name}[{size}]; poison({name});")
             self.kernel.local_bytes += size + variable.align
 
     def _instruction(self, statement: Statement) -> str:
-        mnemonic, operands = statement.mnemonic, statement.operands
+        mnemonic = statement.mnemonic
         if _ORDERED.search(mnemonic) and ".shared" not in mnemonic:
             self.kernel.communicates = True
-        for row, slots in TABLE.find(mnemonic):
-            text = row.emit(self, slots, list(operands))
-            if text is not None:
-                break
-        else:
+        found = (row.emit(self, slots, list(statement.operands)) for row, slots in TABLE.find(mnemonic))
+        text = next((one for one in found if one is not None), None)
+        if text is None:
             raise CannotEmulate(statement.text, self.function.name, statement.line)
         if mnemonic.startswith("wgmma.wait_group"):
-            names = [
-                found[0] for found in map(self._register, sorted(self.accumulators)) if found is not None
-            ]
-            text += " ".join(["", *(f"{name} = wgmma_settle(t, {name});" for name in names)])
+            for one in filter(None, map(self._register, sorted(self.accumulators))):
+                text += f" {one[0]} = wgmma_settle(t, {one[0]});"
         if statement.guard is None:
             return text
         negated, predicate = statement.guard
@@ -337,23 +292,22 @@ def _accumulators(statements: list[Statement]) -> set[str]:
     out: set[str] = set()
     moves: list[tuple[str, str]] = []
     for one in statements:
-        if one.kind != "instruction":
-            continue
-        if one.text.find("wgmma.mma_async") >= 0:
+        if one.kind == "instruction" and "wgmma.mma_async" in one.text:
             out.update(elements(one.operands[0]))
-        elif one.text.find("mov.") >= 0 and "{" not in one.text:
+        elif one.kind == "instruction" and "mov." in one.text and "{" not in one.text:
             moves.append((one.operands[0], one.operands[1]))
-    if not out:
-        return out
-    while True:
-        more = {to for to, source in moves if source in out} - out
-        if not more:
-            return out
+    while more := {to for to, source in moves if source in out} - out:
         out |= more
+    return out
 
 
-def _signed(sign: str, digits: str) -> int:
-    return int(digits, 0) * (-1 if sign == "-" else 1)
+def _base_and_offset(text: str) -> tuple[str, str]:
+    """(name, C++ of what is added to it) of `name+8`."""
+    found = _SUM.match(text)
+    if found is None:
+        return text, ""
+    offset = int(found[3], 0) * (-1 if found[2] == "-" else 1)
+    return found[1], f" {'-' if offset < 0 else '+'} {abs(offset)}" if offset else ""
 
 
 def _plain(name: str) -> str:
@@ -367,21 +321,12 @@ def _storage(type: str) -> str:
 
 def _poison(type: str) -> str:
     """What a register holds before it is written: a NaN where it is read as a floating-point number."""
-    return {"pred": "false", "b8": "0xbd", "b16": "0x7fbd"}.get(_same(type), f"poison_{_storage(type)}")
+    return {"pred": "false", "b8": "0xbd", "b16": "0x7fbd"}.get(bits(type), f"poison_{_storage(type)}")
 
 
-def _is_bits(type: str) -> bool:
-    return type[0] in "bu" and type[1:].isdigit()
-
-
-def _same(type: str) -> str:
-    return type if type == "pred" else f"b{8 * SIZES[type]}"
-
-
-def _typed(type: str, name: str, own: str) -> str:
-    if type == own == "pred" or (_is_bits(type) and SIZES[type] == SIZES[own]):
-        return name
-    return f"as<{type}>({name})"
+def _holds(register: str, type: str) -> bool:
+    """Whether the C++ variable of a register has the C++ type of a PTX type."""
+    return type in (bits(register), bits(register).replace("b", "u"))
 
 
 def _constant(type: str, operand: str) -> str | None:
@@ -409,93 +354,85 @@ def _constant(type: str, operand: str) -> str | None:
 
 def translate(module: Module, name: str) -> str:
     """C++ source of a kernel's shared library. Raises CannotEmulate."""
-    kernel = _Kernel(module)
-    functions: list[str] = []
-    entry = module.functions[name]
-    offsets = _layout(entry.parameters)
-    writer = _FunctionWriter(kernel, entry)
-    for parameter, offset in zip(entry.parameters, offsets, strict=True):
-        writer.scopes[0][parameter.name] = f"(u64)(parameters + {offset})"
-    main = f"static void run(Thread& t, const u8* parameters) {{\n{writer.body()}\n}}"
-    for called in kernel.called:  # grows
-        functions.append(_function(kernel, module.functions[called]))
-    declared = [f"static Function f_{_plain(one)};" for one in kernel.called]
-    return "\n".join(
-        ['#include "semantics.h"', "using namespace emulated;"]
-        + _shared_layout(kernel)[0] + declared + functions + [main] + _information(kernel, entry, offsets)
-    )  # fmt: skip
+    kernel, entry = _Kernel(module), module.functions[name]
+    ends = _layout(entry.parameters)
+    offsets = [end - one.size for end, one in zip(ends, entry.parameters, strict=True)]
+    places = zip(entry.parameters, offsets, strict=True)
+    addresses = {one.name: f"(u64)(parameters + {offset})" for one, offset in places}
+    body = _FunctionWriter(kernel, entry, addresses).body()
+    functions = [_function(kernel, module.functions[called]) for called in kernel.called]  # which grows
+    static = [one for one in kernel.shared.values() if not one.external]
+    shared = _layout(static)
+    return "\n".join([
+        '#include "semantics.h"',
+        "using namespace emulated;",
+        *(
+            f"constexpr u32 s_{_plain(one.name)} = {end - one.size};"
+            for one, end in zip(static, shared, strict=True)
+        ),
+        *(f"static Function f_{_plain(one)};" for one in kernel.called),
+        *functions,
+        f"static void run(Thread& t, const u8* parameters) {{\n{body}\n}}",
+        *_information(kernel, entry, offsets, max(shared, default=0)),
+    ])  # fmt: skip
 
 
 def _function(kernel: _Kernel, function: Function) -> str:
     """C++ of a device function: its result and parameters are pointers to the caller's buffers."""
-    if function.body is None:
-        raise CannotEmulate(f"call of {function.name}", function.name)
-    writer = _FunctionWriter(kernel, function)
-    for number, parameter in enumerate([*function.results, *function.parameters]):
-        writer.scopes[0][parameter.name] = f"(u64)arguments[{number}]"
+    names = [one.name for one in [*function.results, *function.parameters]]
+    writer = _FunctionWriter(kernel, function, {n: f"(u64)arguments[{i}]" for i, n in enumerate(names)})
     return f"static void f_{_plain(function.name)}(Thread& t, u8* const* arguments) {{\n{writer.body()}\n}}"
 
 
-def _layout(parameters: list[Variable]) -> list[int]:
-    """Offsets of a kernel's parameters, each aligned to its own alignment."""
-    offsets, at = [], 0
-    for one in parameters:
-        at = -(-at // one.align) * one.align
-        offsets.append(at)
-        at += one.size
-    return offsets
+def _layout(variables: list[Variable]) -> list[int]:
+    """Where each variable ends; each begins at a multiple of its own alignment."""
+    ends, at = [], 0
+    for one in variables:
+        at = -(-at // one.align) * one.align + one.size
+        ends.append(at)
+    return ends
 
 
-def _shared_layout(kernel: _Kernel) -> tuple[list[str], int, int]:
-    """(offsets as C++ constants, bytes of static shared memory, alignment of the dynamic part)."""
-    lines, at, align = [], 0, 16
-    for name, one in kernel.shared.items():
-        if one.external:
-            align = max(align, one.align)
-            continue
-        at = -(-at // one.align) * one.align
-        lines.append(f"constexpr u32 s_{_plain(name)} = {at};")
-        at += one.size
-    return lines, at, align
-
-
-def _information(kernel: _Kernel, entry: Function, offsets: list[int]) -> list[str]:
+def _information(kernel: _Kernel, entry: Function, offsets: list[int], shared_bytes: int) -> list[str]:
     """C++ of the library's KernelInfo and its tables."""
-    _, shared_bytes, align = _shared_layout(kernel)
-    ends = [offset + one.size for offset, one in zip(offsets, entry.parameters, strict=True)]
     threads = entry.dimensions("reqntid") or entry.dimensions("maxntid") or (1024, 1, 1)
     cluster = entry.dimensions("reqnctapercluster") or (0, 0, 0)
-    parameters = [f"{{{offset}, {one.size}}}" for offset, one in zip(offsets, entry.parameters, strict=True)]
-    sites = [f"{{{_quoted(what)}, {_quoted(file)}, {row}}}" for what, file, row in kernel.sites]
-    values, relocations, definitions = [], [], []
+    variables, relocations, definitions = [], [], []
     for number, one in enumerate(kernel.globals):
         data, moved = _initial(kernel, one)
+        first = "nullptr, 0"
         if data.strip(b"\0"):
             definitions.append(f"static const u8 i_{number}[] = {{{', '.join(map(str, data))}}};")
-        first = f"i_{number}, {len(data)}" if data.strip(b"\0") else "nullptr, 0"
+            first = f"i_{number}, {len(data)}"
         constant = str(one.space == "const").lower()
-        values.append(f"{{{_quoted(one.name)}, {one.size}, {max(one.align, 1)}, {first}, {constant}}}")
+        variables.append(f"{{{_quoted(one.name)}, {one.size}, {max(one.align, 1)}, {first}, {constant}}}")
         relocations += [f"{{{number}, {offset}, {target}, {addend}}}" for offset, target, addend in moved]
+    sizes = [one.size for one in entry.parameters]
     tables = {
-        "ParameterInfo": parameters,
-        "SiteInfo": sites,
-        "VariableInfo": values,
-        "RelocationInfo": relocations,
+        "parameter": [f"{{{offset}, {size}}}" for offset, size in zip(offsets, sizes, strict=True)],
+        "site": [f"{{{_quoted(what)}, {_quoted(file)}, {row}}}" for what, file, row in kernel.sites],
+        "variable": variables,
+        "relocation": relocations,
     }
     lines = [
-        f"static const {kind} {kind}_table[] = {{{', '.join(rows) or '{}'}}};"
-        for kind, rows in tables.items()
+        f"static const {name.capitalize()}Info {name}_table[] = {{{', '.join(rows) or '{}'}}};"
+        for name, rows in tables.items()
     ]
+    listed = {f"{name}s": f"{name}_table, .{name}_count = {len(rows)}" for name, rows in tables.items()}
     fields = {
-        "abi": "ABI", "name": _quoted(entry.name), "entry": "run", "parameters": "ParameterInfo_table",
-        "parameter_count": len(parameters), "parameter_bytes": max(ends, default=0),
-        "shared_bytes": shared_bytes, "dynamic_align": align,
-        "max_threads": threads[0] * threads[1] * threads[2],
-        "cluster": "{" + ", ".join(map(str, cluster)) + "}", "local_bytes": kernel.local_bytes,
-        "blocks_communicate": str(kernel.communicates).lower(), "sites": "SiteInfo_table",
-        "site_count": len(sites), "variables": "VariableInfo_table", "variable_count": len(values),
-        "relocations": "RelocationInfo_table", "relocation_count": len(relocations),
-    }  # fmt: skip
+        "abi": "ABI",
+        "name": _quoted(entry.name),
+        "entry": "run",
+        "parameters": listed.pop("parameters"),
+        "parameter_bytes": offsets[-1] + sizes[-1] if sizes else 0,
+        "shared_bytes": shared_bytes,
+        "dynamic_align": max([16, *(one.align for one in kernel.shared.values() if one.external)]),
+        "max_threads": prod(threads),
+        "cluster": f"{{{', '.join(map(str, cluster))}}}",
+        "local_bytes": kernel.local_bytes,
+        "blocks_communicate": str(kernel.communicates).lower(),
+        **listed,
+    }
     value = ", ".join(f".{name} = {one}" for name, one in fields.items())
     name = 'extern "C" __attribute__((visibility("default"))) const KernelInfo emulated_kernel'
     return [*definitions, *lines, f"{name};", f"{name} = {{{value}}};"]

@@ -184,6 +184,8 @@ void bar_sync(Thread&, uint32_t id, uint32_t count, Site, bool aligned = true);
 void bar_arrive(Thread&, uint32_t id, uint32_t count, Site);
 struct Votes {
   uint32_t yes, all;  // threads whose predicate was true; threads that arrived
+  bool and_() const { return yes == all; }
+  bool or_() const { return yes != 0; }
 };
 Votes bar_red(Thread&, uint32_t id, uint32_t count, bool predicate, Site, bool aligned = true);
 
@@ -225,7 +227,7 @@ void cp_async_mbarrier_arrive(Thread&, uint64_t address, Space, bool noinc, Site
 
 // ---- bulk copies, sections 9.7.9.25.4 and .5. Loads complete on an mbarrier, stores by bulk groups.
 enum class Reduce : uint8_t { None, Add, Min, Max, Inc, Dec, And, Or, Xor };
-enum class Type : uint8_t { B8, B16, U32, S32, U64, S64, F16, BF16, F32, F64, TF32, E4M3, E5M2, S8, U8 };
+enum class Type : uint8_t { B8, B16, U32, S32, U64, S64, F16, BF16, F32, F64, TF32, E4M3, E5M2, S8, U8, B32 = U32, B64 = U64 };
 struct BulkCopy {
   uint64_t destination, source, bytes;
   Space destination_space, source_space;  // Shared or Global

@@ -102,6 +102,7 @@ inline void multiply_matrices(Thread& t, Word (&a)[NA], Word (&b)[NB], Word (&c)
 template <Element E, int Rows, int Columns, bool RowMajor, bool Store, unsigned N>
 inline void move_fragment(Thread& t, u32 (&words)[N], u64 address, u32 stride, Space space, Site site) {
   constexpr int bytes = bits_of(E) / 8, count = Rows * Columns / 32;
+  if (!stride) stride = RowMajor ? Columns : Rows;
   auto* elements = reinterpret_cast<u8*>(words);
   if (!Store) std::memset(words, 0, sizeof words);
   for (int i = 0; i < count; i++) {
@@ -119,6 +120,7 @@ inline void multiply_fragments(Thread& t, u32 (&a)[NA], u32 (&b)[NB], u32 (&c)[N
   std::memcpy(words + words_a, b, 4 * words_b);
   Exchange all = warp_exchange(t, ~0u, words, words_a + words_b, site);
   if (all.lanes != ~0u) fault(t, "wmma by a part of a warp", site);
+  std::memset(d, 0, sizeof d);
   for (int i = 0; i < M * N / 32; i++) {
     int place = t.lane * (M * N / 32) + i, row = place / N, column = place % N, from = 32 / bits_of(C), to = 32 / bits_of(D);
     std::conditional_t<D == Element::s32, s64, f64> sum = element<C>(c[i / from], i % from);
@@ -137,7 +139,7 @@ inline void multiply_fragments(Thread& t, u32 (&a)[NA], u32 (&b)[NB], u32 (&c)[N
 inline u16 half_of(const u32 (&words)[EXCHANGE_WORDS], int column) { return static_cast<u16>(words[column / 2] >> 16 * (column % 2)); }
 
 // Lanes 8 m to 8 m + 7 give the addresses of the rows of matrix m; each reads its row, then all share them.
-template <int N, bool Transposed> inline void load_matrix(Thread& t, u32 (&to)[N], u64 address, Space space, Site site) {
+template <bool Transposed, int N> inline void load_matrix(Thread& t, u32 (&to)[N], u64 address, Space space, Site site) {
   u32 row[4] = {};
   if (t.lane < 8 * N) load(t, row, address, space, site);
   Exchange all = warp_exchange(t, ~0u, row, 4, site);
@@ -148,7 +150,7 @@ template <int N, bool Transposed> inline void load_matrix(Thread& t, u32 (&to)[N
     to[m] = Transposed ? at(minor, major) | at(minor + 1, major) << 16 : at(major, minor) | at(major, minor + 1) << 16;
   }
 }
-template <int N, bool Transposed>
+template <bool Transposed, int N>
 inline void store_matrix(Thread& t, const u32 (&from)[N], u64 address, Space space, Site site) {
   Exchange all = warp_exchange(t, ~0u, from, N, site);
   if (all.lanes != ~0u) fault(t, "stmatrix by a part of a warp", site);

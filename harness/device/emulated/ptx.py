@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from dataclasses import dataclass, field
-from functools import cached_property
 
 SIZES = {
     "pred": 1, "b8": 1, "u8": 1, "s8": 1, "b16": 2, "u16": 2, "s16": 2, "f16": 2, "bf16": 2, "b32": 4,
@@ -13,6 +12,7 @@ SIZES = {
     "b128": 16, "f32x2": 8, "e4m3": 1, "e5m2": 1, "e4m3x2": 2, "e5m2x2": 2,
 }  # fmt: skip
 """Bytes of every fundamental and packed type (5.2)."""
+_SPACE = r"global|const|shared|local|param"
 
 _NAME = r"[A-Za-z_$%][\w$]*"
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
@@ -29,13 +29,13 @@ _BODY = re.compile(
 )
 _GUARD = re.compile(r"@(!?)\s*([\w$%]+)\s+")
 _VARIABLE = re.compile(
-    r"(?P<attributes>.*?)\.(?P<space>global|const|shared|local|param)\b(?P<more>.*?)"
+    rf"(?P<attributes>.*?)\.(?P<space>{_SPACE})\b.*?"
     rf"\.(?:(?P<vector>v[24])\s*\.)?(?P<type>[a-z]+\d*)\s+(?P<names>{_NAME}[^=]*)(?:=(?P<initial>.*))?$",
     re.DOTALL,
 )
 _PARAMETER = re.compile(
     rf"\.param\s*(?:\.align\s+(?P<align>\d+)\s*)?\.(?P<type>[a-z]+\d*)"
-    rf"(?:\s*\.ptr[^%$\w]*(?:\.?(?:global|const|shared|local|align\s+\d+)\s*)*)?\s+(?P<name>{_NAME})"
+    rf"(?:\s*\.ptr[^%$\w]*(?:\.?(?:{_SPACE}|align\s+\d+)\s*)*)?\s+(?P<name>{_NAME})"
     r"\s*(?:\[(?P<count>\d*)\])?$"
 )
 _FUNCTION = re.compile(
@@ -74,8 +74,9 @@ class Variable:
 class Statement:
     """One statement of a body.
 
-    `kind` is `label` (`text` is its name), `open` or `close` (a block), `directive` or `instruction`. `line`
-    is the line in the PTX, `file` and `row` the place in the CUDA source that `.loc` names (or 0).
+    `kind` is `label` (`text` is its name), `directive` or `instruction`. `line` is the line in the PTX,
+    `file` and `row` the place in the CUDA source that `.loc` names (or 0). `blocks` are numbers of the blocks
+    in braces that it stands in, outermost first; 0 is the body.
     """
 
     kind: str
@@ -83,6 +84,7 @@ class Statement:
     line: int
     file: int
     row: int
+    blocks: tuple[int, ...]
 
     @property
     def guard(self) -> tuple[bool, str] | None:
@@ -128,18 +130,12 @@ class Module:
     """One PTX module. `files` maps the numbers of `.file` to paths."""
 
     def __init__(self, text: str) -> None:
-        cut = text.find("\n\t.section")
-        if cut < 0:
-            cut = text.find("\n.section")
         self.files = {int(number): path for number, path in _FILE.findall(text)}
         self.variables: dict[str, Variable] = {}
         self.functions: dict[str, Function] = {}
-        self._text = _blank(text if cut < 0 else text[:cut])
+        self._text = _blank(re.split(r"\n\t?\.section", text, maxsplit=1)[0])
+        self._line_starts = [0] + [found.end() for found in re.finditer("\n", self._text)]
         self._parse()
-
-    @cached_property
-    def _line_starts(self) -> list[int]:
-        return [0] + [found.end() for found in re.finditer("\n", self._text)]
 
     @property
     def entries(self) -> list[str]:
@@ -175,27 +171,25 @@ class Module:
 
     def _statements(self, at: int, end: int) -> list[Statement]:
         out: list[Statement] = []
-        place = (0, 0)
-        while at < end:
-            found = _BODY.match(self._text, at, end)
-            if found is None:
-                break
-            at, kind = found.end(), found.lastgroup
+        place, opened = (0, 0), 0
+        blocks: tuple[int, ...] = (0,)
+        while (found := _BODY.match(self._text, at, end)) is not None:
+            at, kind = found.end(), found.lastgroup or ""
             if found["loc"]:
                 place = (int(found["file"]), int(found["row"]))
-                if found["into"] and "/include/" in self.files.get(place[0], ""):
-                    place = (
-                        int(found["into"]),
-                        int(found["at"]),
-                    )  # the line that uses a header of the toolkit
-                continue
-            if kind == "empty" or kind is None:
-                continue
-            text = " ".join(found[kind].split())
-            if kind == "statement":
-                kind = "directive" if text.startswith(".") else "instruction"
-            line = bisect_right(self._line_starts, found.start(found.lastgroup or 0))
-            out.append(Statement(kind, text, line, *place))
+                if found["into"] and "/include/" in self.files.get(place[0], ""):  # a header of the toolkit
+                    place = (int(found["into"]), int(found["at"]))
+            elif kind == "open":
+                opened += 1
+                blocks = (*blocks, opened)
+            elif kind == "close":
+                blocks = blocks[:-1]
+            elif kind != "empty":
+                text = " ".join(found[kind].split())
+                if kind == "statement":
+                    kind = "directive" if text.startswith(".") else "instruction"
+                line = bisect_right(self._line_starts, found.start(found.lastgroup or 0))
+                out.append(Statement(kind, text, line, *place, blocks))
         if self._text[at:end].strip():
             raise CannotEmulate(" ".join(self._text[at : at + 80].split()))
         return out
@@ -203,35 +197,35 @@ class Module:
 
 def variables(text: str) -> list[Variable]:
     """The variables that one declaration declares; none for directives that declare nothing."""
-    if not re.search(r"\.(global|const|shared|local|param)\b", text):
+    if not re.search(rf"\.({_SPACE})\b", text):
         return []
     found = _VARIABLE.match(text)
     if found is None or found["type"] not in SIZES:
         raise CannotEmulate(text)
     unit = SIZES[found["type"]] * int((found["vector"] or "v1")[1:])
     aligned = re.search(r"\.align\s+(\d+)", text)
+    align = int(aligned[1]) if aligned else unit
+    initial, external = found["initial"] and found["initial"].strip(), ".extern" in found["attributes"]
     out = []
     for declared in split(found["names"]):
         name = re.match(_NAME, declared)
         if name is None:
             raise CannotEmulate(text)
-        count, initial = 1, found["initial"]
+        size = unit
         for extent in re.findall(r"\[\s*(\d*)\s*\]", declared):
-            count *= int(extent) if extent else len(split((initial or "").strip(" {}")))
-        align = int(aligned[1]) if aligned else unit
-        external = ".extern" in found["attributes"]
-        out.append(
-            Variable(
-                name[0],
-                found["space"],
-                found["type"],
-                unit * count,
-                align,
-                initial and initial.strip(),
-                external,
-            )
-        )
+            size *= int(extent) if extent else len(split((initial or "").strip(" {}")))
+        out.append(Variable(name[0], found["space"], found["type"], size, align, initial, external))
     return out
+
+
+def bits(type: str) -> str:
+    """The untyped bits of a type's width."""
+    return type if type == "pred" else f"b{8 * SIZES[type]}"
+
+
+def elements(operand: str) -> list[str]:
+    """The registers of `{a, b}`, or the one that stands alone."""
+    return [one.strip() for one in operand[1:-1].split(",")] if operand.startswith("{") else [operand]
 
 
 def split(text: str) -> list[str]:

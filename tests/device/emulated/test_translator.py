@@ -59,8 +59,9 @@ def test_a_module_is_parsed() -> None:
     assert add.operands == ["%r1", "%r2", "3"] and add.line == branch.line + 1
     assert store.operands == ["[%rd1+8]", "{%f1, %f2}"]
     assert (module.files[store.file], store.row) == ("/src/kernel.cu", 20), "the line that uses a header"
-    kinds = [one.kind for one in kernel.body]
-    assert kinds.count("open") == kinds.count("close") == 1 and "label" in kinds
+    label = next(one for one in kernel.body if one.kind == "label")
+    inside = next(one for one in kernel.body if one.operands == ["t", "1"])
+    assert label.text == "L1" and label.blocks == (0,) and inside.blocks == (0, 1)
 
 
 def test_declarations() -> None:

@@ -23,4 +23,4 @@ GROUPS: dict[str, list[Row]] = {
     "Matrices of a warp": matrix.WARP_MATRIX,
     "Matrices of a warp group": matrix.GROUP_MATRIX,
 }
-TABLE = Table.of(GROUPS.values())
+TABLE = Table(GROUPS.values())

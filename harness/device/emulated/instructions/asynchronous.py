@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from harness.device.emulated.instructions.rows import Emitter, Slots, elements, rows, space_of
-from harness.device.emulated.ptx import split
+from harness.device.emulated.instructions.rows import CACHE_HINT, rows
 
 MBARRIER = rows(
     """
@@ -31,132 +30,70 @@ MBARRIER = rows(
     {"S": "shared shared::cta shared::cluster", "O": "release relaxed acquire", "G": "cta cluster"},
 )
 
-
-def _copy(emitter: Emitter, slots: Slots, operands: list[str]) -> str:
-    """cp.async [shared], [global], size{, source size or ignore}{, policy}"""
-    to, source, size, *rest = operands
-    rest = rest[:-1] if slots["H"] else rest
-    length = emitter.read("u32", size)
-    used = length
-    if rest:
-        ignore = emitter.is_predicate(rest[0])
-        used = (
-            f"({emitter.read('pred', rest[0])} ? 0u : {length})" if ignore else emitter.read("u32", rest[0])
-        )
-    addresses = f"{emitter.address(to, 'shared')}, {emitter.address(source, 'global')}"
-    return f"cp_async(t, {addresses}, {length}, {used}, {emitter.site()});"
-
-
 CP_ASYNC = rows(
     """
-9.7.9.25.3.1 cp.async.C.S.global.H?.P? | - | @_copy
+9.7.9.25.3.1 cp.async.C.S.global.H?.P? | [a] [b:global] c:u32 | cp_async(t, {a}, {b}, {c}, {c}, {site})
+9.7.9.25.3.1 cp.async.C.S.global.H?.P? | [a] [b:global] c:u32 e:u32 | cp_async(t, {a}, {b}, {c}, {e}, {site})
+9.7.9.25.3.1 cp.async.C.S.global.H?.P? | [a] [b:global] c:u32 e:pred |
+ cp_async(t, {a}, {b}, {c}, {e} ? 0u : {c}, {site})
 9.7.9.25.3.2 cp.async.commit_group | - | cp_async_commit(t)
 9.7.9.25.3.3 cp.async.wait_group | a:u32 | cp_async_wait(t, {a}, {site})
 9.7.9.25.3.3 cp.async.wait_all | - | cp_async_wait_all(t, {site})
 """,
-    {"C": "ca cg", "S": "shared shared::cta", "H": "L2::cache_hint", "P": "L2::64B L2::128B L2::256B"},
-    _copy,
+    {"C": "ca cg", "S": "shared shared::cta", "H": CACHE_HINT, "P": "L2::64B L2::128B L2::256B"},
 )
 
-_TYPES = {
-    "u32": "U32", "s32": "S32", "u64": "U64", "s64": "S64", "b32": "U32", "b64": "U64",
-    "f16": "F16", "bf16": "BF16", "f32": "F32", "f64": "F64",
-}  # fmt: skip
-
-
-def _bulk(emitter: Emitter, slots: Slots, operands: list[str]) -> str | None:
-    """cp.async.bulk [to], [from], size{, [mbarrier]}{, CTA mask}{, policy}"""
-    to, source, size, *rest = operands
-    fields = {
-        "destination": emitter.address(to, slots["D"]),
-        "source": emitter.address(source, slots["S"]),
-        "bytes": emitter.read("u32", size),
-        "destination_space": f"Space::{space_of(slots, 'D')}",
-        "source_space": f"Space::{space_of(slots)}",
-    }
-    if "X" in slots:
-        fields |= {"mbarrier": emitter.address(rest[0], "shared"), "completes_mbarrier": "true"}
-    if slots.get("M"):
-        fields |= {"multicast": "true", "blocks": emitter.read("u16", rest[1])}
-    if "A" in slots:
-        fields |= {"reduce": f"Reduce::{slots['A'].capitalize()}", "type": f"Type::{_TYPES[slots['T']]}"}
-    return f"bulk_copy(t, BulkCopy{{{_designated(fields)}}}, {emitter.site()});"
-
-
-def _tensor(emitter: Emitter, slots: Slots, operands: list[str]) -> str | None:
-    """Loads: [shared], [map, {coordinates}], [mbarrier]{, mask}; stores: [map, {coordinates}], [shared]."""
-    loads = slots["D"].startswith("shared")
-    shared, tensor = (operands[0], operands[1]) if loads else (operands[1], operands[0])
-    place = split(tensor.strip()[1:-1])
-    if slots.get("L", "") not in ("", "tile") or len(place) != 2:
-        return None
-    coordinates = [emitter.read("s32", one) for one in elements(place[1])]
-    fields = {
-        "store": str(not loads).lower(),
-        "map": emitter.read("u64", place[0]),
-        "rank": str(len(coordinates)),
-        "coordinates": f"{{{', '.join(coordinates)}}}",
-        "shared": f"(u32){emitter.address(shared, 'shared')}",
-    }
-    if loads:
-        fields["mbarrier"] = emitter.address(operands[2], "shared")
-    if slots.get("M"):
-        fields |= {"multicast": "true", "blocks": emitter.read("u16", operands[3])}
-    if "A" in slots:
-        fields["reduce"] = f"Reduce::{slots['A'].capitalize()}"
-    return f"tensor_copy(t, TensorCopy{{{_designated(fields)}}}, {emitter.site()});"
-
-
-def _designated(fields: dict[str, str]) -> str:
-    """C++ initializers of some fields, in their order; the others are zero."""
-    return ", ".join(f".{name} = {value}" for name, value in fields.items())
-
-
-def _nothing(emitter: Emitter, slots: Slots, operands: list[str]) -> str:
-    return ";"
-
-
-_SHARED = "shared::cluster shared::cta"
 _WORDS = {
-    "H": "L2::cache_hint",
+    "H": CACHE_HINT,
     "M": "multicast::cluster",
     "X": "mbarrier::complete_tx::bytes",
     "N": "1d 2d 3d 4d 5d",
-    "L": "tile im2col im2col_no_offs im2col::w im2col::w::128 tile::gather4 tile::scatter4",
+    "L": "tile",
     "A": "add min max inc dec and or xor",
-    "T": " ".join(_TYPES),
+    "T": "u32 s32 u64 s64 b32 b64 f16 bf16 f32 f64",
+    "places": ".destination = {a}, .source = {b}, .bytes = {c}, {spaces}",
+    "spaces": ".destination_space = Space::{D!c}, .source_space = Space::{S!c}",
+    "loads": ".mbarrier = {e}, .completes_mbarrier = true",
+    "reduces": ".reduce = Reduce::{A!c}, .type = Type::{T!u}",
+    "tile": ".map = {a}, .rank = {rank}, .coordinates = {{c}}, .shared = {b}",
+    "blocks": ".multicast = true, .blocks = {f}",
 }
 _LOADS = rows(
     """
-9.7.9.25.4.1 cp.async.bulk.D.S.X.M?.H? | - | @_bulk
-9.7.9.25.5.2 cp.async.bulk.tensor.N.D.S.L?.X.M?.H? | - | @_tensor
+9.7.9.25.4.1 cp.async.bulk.D.S.X.H? | [a:D] [b:S] c:u32 [e:shared] |
+ bulk_copy(t, BulkCopy{{places}, {loads}}, {site})
+9.7.9.25.4.1 cp.async.bulk.D.S.X.M.H? | [a:D] [b:S] c:u32 [e:shared] f:u16 |
+ bulk_copy(t, BulkCopy{{places}, {loads}, {blocks}}, {site})
+9.7.9.25.5.2 cp.async.bulk.tensor.N.D.S.L?.X.H? | [b:shared] [a{c}] [e:shared] |
+ tensor_copy(t, TensorCopy{.store = false, {tile}, .mbarrier = {e}}, {site})
+9.7.9.25.5.2 cp.async.bulk.tensor.N.D.S.L?.X.M.H? | [b:shared] [a{c}] [e:shared] f:u16 |
+ tensor_copy(t, TensorCopy{.store = false, {tile}, .mbarrier = {e}, {blocks}}, {site})
 """,
-    _WORDS | {"D": _SHARED, "S": "global"},
-    _bulk,
-    _tensor,
+    _WORDS | {"D": "shared::cluster shared::cta", "S": "global"},
 )
 _STORES = rows(
     """
-9.7.9.25.4.1 cp.async.bulk.D.S.bulk_group.H? | - | @_bulk
-9.7.9.25.4.2 cp.reduce.async.bulk.D.S.bulk_group.H?.A.noftz?.T | - | @_bulk
-9.7.9.25.5.2 cp.async.bulk.tensor.N.D.S.L?.bulk_group.H? | - | @_tensor
-9.7.9.25.5.3 cp.reduce.async.bulk.tensor.N.D.S.A.L?.bulk_group.H? | - | @_tensor
+9.7.9.25.4.1 cp.async.bulk.D.S.bulk_group.H? | [a:D] [b:S] c:u32 | bulk_copy(t, BulkCopy{{places}}, {site})
+9.7.9.25.4.2 cp.reduce.async.bulk.D.S.bulk_group.H?.A.noftz?.T | [a:D] [b:S] c:u32 |
+ bulk_copy(t, BulkCopy{{places}, {reduces}}, {site})
+9.7.9.25.5.2 cp.async.bulk.tensor.N.D.S.L?.bulk_group.H? | [a{c}] [b:shared] |
+ tensor_copy(t, TensorCopy{.store = true, {tile}}, {site})
+9.7.9.25.5.3 cp.reduce.async.bulk.tensor.N.D.S.A.L?.bulk_group.H? | [a{c}] [b:shared] |
+ tensor_copy(t, TensorCopy{.store = true, {tile}, .reduce = Reduce::{A!c}}, {site})
 """,
     _WORDS | {"D": "global", "S": "shared::cta"},
-    _bulk,
-    _tensor,
 )
-_INSIDE = rows(
+_OTHERS = rows(
     """
-9.7.9.25.4.1 cp.async.bulk.D.S.X | - | @_bulk
-9.7.9.25.4.2 cp.reduce.async.bulk.D.S.X.A.T | - | @_bulk
+9.7.9.25.4.1 cp.async.bulk.D.S.X | [a:D] [b:S] c:u32 [e:shared] |
+ bulk_copy(t, BulkCopy{{places}, {loads}}, {site})
+9.7.9.25.4.2 cp.reduce.async.bulk.D.S.X.A.T | [a:D] [b:S] c:u32 [e:shared] |
+ bulk_copy(t, BulkCopy{{places}, {loads}, {reduces}}, {site})
 9.7.9.25.4.3 cp.async.bulk.prefetch.L2.global.H? | [a] b:u32 | (void)0
-9.7.9.25.5.4 cp.async.bulk.prefetch.tensor.N.L2.global.L?.H? | - | @_nothing
+9.7.9.25.5.4 cp.async.bulk.prefetch.tensor.N.L2.global.L?.H? | [a{c}] | (void)0
 9.7.9.25.6.1 cp.async.bulk.commit_group | - | bulk_commit(t)
 9.7.9.25.6.2 cp.async.bulk.wait_group.read? | a:u32 | bulk_wait(t, {a}, {read}, {site})
 """,
     _WORDS | {"D": "shared::cluster", "S": "shared::cta"},
-    _bulk,
-    _nothing,
 )
-BULK = [*_LOADS, *_STORES, *_INSIDE]
+BULK = [*_LOADS, *_STORES, *_OTHERS]

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from harness.device.emulated.instructions.movement import SPACES
-from harness.device.emulated.instructions.rows import Emitter, Slots, elements, rows, space_of
+from harness.device.emulated.instructions.movement import SCOPES, SPACES
+from harness.device.emulated.instructions.rows import CACHE_HINT, Emitter, Slots, rows
 
 
 def _branch(emitter: Emitter, slots: Slots, operands: list[str]) -> str:
-    return emitter.label(operands[0])
+    return emitter.branch(operands[0])
 
 
 def _indexed_branch(emitter: Emitter, slots: Slots, operands: list[str]) -> str:
-    cases = [f"case {i}: {emitter.label(one)}" for i, one in enumerate(emitter.label_list(operands[1]))]
+    cases = [f"case {i}: {emitter.branch(one)}" for i, one in enumerate(emitter.targets(operands[1]))]
     return f"switch ({emitter.read('u32', operands[0])}) {{ {' '.join(cases)} }}"
 
 
@@ -38,27 +38,23 @@ CONTROL = rows(
     _call,
 )
 
-_SCOPE = "cta cluster gpu sys"
-
-
-def _reduction_barrier(emitter: Emitter, slots: Slots, operands: list[str]) -> str:
-    """bar.red d, a{, b}, {!}c"""
-    count = emitter.read("u32", operands[2]) if len(operands) > 3 else "0"
-    barrier, vote = emitter.read("u32", operands[1]), emitter.read("pred", operands[-1])
-    call = f"bar_red(t, {barrier}, {count}, {vote}, {emitter.site()})"
-    value = {"popc": "votes.yes", "and": "votes.yes == votes.all", "or": "votes.yes != 0"}[slots["M"]]
-    type = "u32" if slots["M"] == "popc" else "pred"
-    return f"{{ Votes votes = {call}; {emitter.write(type, operands[0], value)} }}"
-
-
 SYNCHRONIZATION = rows(
     """
 9.7.13.1 bar.cta?.sync | a:u32 b:u32?0 | bar_sync(t, {a}, {b}, {site})
-9.7.13.1 bar.cta?.arrive | a:u32 b:u32 | bar_arrive(t, {a}, {b}, {site})
-9.7.13.1 bar.cta?.red.M.T | - | @_reduction_barrier
-9.7.13.1 barrier.cta?.sync.aligned? | a:u32 b:u32?0 | bar_sync(t, {a}, {b}, {site})
-9.7.13.1 barrier.cta?.arrive.aligned? | a:u32 b:u32 | bar_arrive(t, {a}, {b}, {site})
-9.7.13.1 barrier.cta?.red.M.aligned?.T | - | @_reduction_barrier
+9.7.13.1 bar.cta?.red.popc.u32 | d:u32 a:u32 c:pred | bar_red(t, {a}, 0, {c}, {site}).yes
+9.7.13.1 bar.cta?.red.popc.u32 | d:u32 a:u32 b:u32 c:pred | bar_red(t, {a}, {b}, {c}, {site}).yes
+9.7.13.1 bar.cta?.red.M.pred | d:pred a:u32 c:pred | bar_red(t, {a}, 0, {c}, {site}).{M}_()
+9.7.13.1 bar.cta?.red.M.pred | d:pred a:u32 b:u32 c:pred | bar_red(t, {a}, {b}, {c}, {site}).{M}_()
+9.7.13.1 barrier.cta?.sync.aligned? | a:u32 b:u32?0 | bar_sync(t, {a}, {b}, {site}, {aligned})
+9.7.13.1 barrier.cta?.red.popc.aligned?.u32 | d:u32 a:u32 c:pred |
+ bar_red(t, {a}, 0, {c}, {site}, {aligned}).yes
+9.7.13.1 barrier.cta?.red.popc.aligned?.u32 | d:u32 a:u32 b:u32 c:pred |
+ bar_red(t, {a}, {b}, {c}, {site}, {aligned}).yes
+9.7.13.1 barrier.cta?.red.M.aligned?.pred | d:pred a:u32 c:pred |
+ bar_red(t, {a}, 0, {c}, {site}, {aligned}).{M}_()
+9.7.13.1 barrier.cta?.red.M.aligned?.pred | d:pred a:u32 b:u32 c:pred |
+ bar_red(t, {a}, {b}, {c}, {site}, {aligned}).{M}_()
+9.7.13.1 W.cta?.arrive.aligned? | a:u32 b:u32 | bar_arrive(t, {a}, {b}, {site})
 9.7.13.2 bar.warp.sync | a:u32 | warp_sync(t, {a}, {site})
 9.7.13.3 barrier.cluster.arrive.O?.aligned? | - | cluster_arrive(t, {site})
 9.7.13.3 barrier.cluster.wait.acquire?.aligned? | - | cluster_wait(t, {site})
@@ -71,64 +67,40 @@ SYNCHRONIZATION = rows(
 9.7.13.13 griddepcontrol.D | - | (void)0
 """,
     {
-        "M": "popc and or",
-        "T": "u32 pred",
+        "W": "bar barrier",
+        "M": "and or",
         "O": "release relaxed",
         "L": "cta gl sys",
         "F": "sc acq_rel acquire release",
-        "G": _SCOPE,
+        "G": SCOPES,
         "Z": "sync_restrict::shared::cta sync_restrict::shared::cluster",
         "Y": "global shared::cta shared::cluster",
         "D": "launch_dependents wait",
     },
-    _reduction_barrier,
 )
-
-
-def _atomic(emitter: Emitter, slots: Slots, operands: list[str]) -> str:
-    """atom d, [a], b{, c}"""
-    type = slots.get("T") or slots.get("F") or "f32"
-    to, address, *values = operands
-    if slots.get("H"):
-        values = values[:-1]
-    arguments = f"t, {emitter.address(address, slots['S'])}, Space::{space_of(slots)}, {emitter.site()}"
-    given = ", ".join(emitter.read(type, one) for value in values for one in elements(value))
-    if not slots.get("V"):
-        return emitter.write(type, to, f"atomic<Atomic::{slots['A']}_, {type}>({arguments}, {given})")
-    writes = (
-        ""
-        if to == "_"
-        else " ".join(emitter.write(type, one, f"v[{i}]") for i, one in enumerate(elements(to)))
-    )
-    return f"{{ {type} v[] = {{{given}}}; atomic_vector<Atomic::{slots['A']}_>({arguments}, v); {writes} }}"
-
-
-def _reduction(emitter: Emitter, slots: Slots, operands: list[str]) -> str:
-    """red [a], b"""
-    return _atomic(emitter, slots, ["_", *operands])
-
 
 ATOMIC = rows(
     """
-9.7.13.5 atom.O?.G?.S?.A.H?.T | - | @_atomic
-9.7.13.5 atom.O?.G?.S?.A.noftz.H?.V?.F | - | @_atomic
-9.7.13.5 atom.O?.G?.S?.A.H?.V.f32 | - | @_atomic
-9.7.13.6 red.O?.G?.S?.A.H?.T | - | @_reduction
-9.7.13.6 red.O?.G?.S?.A.noftz.H?.V?.F | - | @_reduction
-9.7.13.6 red.O?.G?.S?.A.H?.V.f32 | - | @_reduction
+9.7.13.5 atom.O?.G?.S?.A.H?.T | d:T [a] b:T | {atomic}(t, {a}, {space}, {site}, {b})
+9.7.13.5 atom.O?.G?.S?.cas.H?.T | d:T [a] b:T c:T |
+ atomic<Atomic::cas_, {T}>(t, {a}, {space}, {site}, {b}, {c})
+9.7.13.5 atom.O?.G?.S?.A.noftz.H?.T | d:T [a] b:T | {atomic}(t, {a}, {space}, {site}, {b})
+9.7.13.5 atom.O?.G?.S?.A.noftz?.H?.V.T | d=c{V}:T [a] c{V}:T | {vector}(t, {a}, {space}, {site}, c)
+9.7.13.6 red.O?.G?.S?.A.H?.T | [a] b:T | {atomic}(t, {a}, {space}, {site}, {b})
+9.7.13.6 red.O?.G?.S?.A.noftz.H?.T | [a] b:T | {atomic}(t, {a}, {space}, {site}, {b})
+9.7.13.6 red.O?.G?.S?.A.noftz?.H?.V.T | [a] c{V}:T | {vector}(t, {a}, {space}, {site}, c)
 """,
     {
         "O": "relaxed acquire release acq_rel",
-        "G": _SCOPE,
+        "G": SCOPES,
         "S": SPACES,
-        "A": "and or xor exch cas add min max inc dec",
-        "H": "L2::cache_hint",
-        "T": "b16 b32 b64 b128 u32 s32 u64 s64 f32 f64",
-        "F": "f16 f16x2 bf16 bf16x2",
+        "A": "and or xor exch add min max inc dec",
+        "H": CACHE_HINT,
+        "T": "b16 b32 b64 b128 u32 s32 u64 s64 f32 f64 f16 f16x2 bf16 bf16x2",
         "V": "v2 v4 v8",
+        "atomic": "atomic<Atomic::{A}_, {T}>",
+        "vector": "atomic_vector<Atomic::{A}_>",
     },
-    _atomic,
-    _reduction,
 )
 
 WARP = rows(

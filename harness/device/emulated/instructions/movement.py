@@ -2,167 +2,102 @@
 
 from __future__ import annotations
 
-from harness.device.emulated.instructions.rows import Emitter, Slots, elements, rows, space_of
-from harness.device.emulated.ptx import SIZES
+from harness.device.emulated.instructions.rows import CACHE_HINT, Emitter, Slots, rows
+from harness.device.emulated.ptx import SIZES, bits, elements
 
-SPACES = "const global local param param::entry param::func shared shared::cta shared::cluster"
-_TYPES = "b8 b16 b32 b64 b128 u8 u16 u32 u64 s8 s16 s32 s64 f32 f64"
-_MOVED = "pred b16 b32 b64 b128 u16 u32 u64 s16 s32 s64 f32 f64"
+SCOPES = "cta cluster gpu sys"
+_PARAMETERS = "param param::entry param::func"
+_SHARED = "shared shared::cta shared::cluster"
+SPACES = f"const global local {_PARAMETERS} {_SHARED}"
 _CACHED = {
     "C": "ca cg cs lu cv wb wt",
     "E": "L1::evict_normal L1::evict_unchanged L1::evict_first L1::evict_last L1::no_allocate",
     "F": "L2::evict_normal L2::evict_first L2::evict_last",
-    "H": "L2::cache_hint",
+    "H": CACHE_HINT,
     "P": "L2::64B L2::128B L2::256B",
     "V": "v2 v4 v8",
-    "T": _TYPES,
+    "T": "b8 b16 b32 b64 b128 u8 u16 u32 u64 s8 s16 s32 s64 f32 f64",
 }
-"""Hints and widths of loads and stores. Hints (9.7.9.1, 9.7.9.2) change nothing that a program computes."""
-_ORDER = {"O": "weak volatile relaxed acquire release", "G": "cta cluster gpu sys", "S": SPACES}
+"""Hints (C to P: 9.7.9.1, 9.7.9.2) change nothing that a program computes."""
 
 
-def _access(emitter: Emitter, slots: Slots, operands: list[str], what: str) -> str:
-    address = emitter.address(operands[0 if what == "store" else 1], slots.get("S", ""))
-    ordered = slots.get("O", "") not in ("", "weak")
-    how = f"{what}_ordered" if ordered else "parameter" if slots.get("S", "").startswith("param") else what
-    if how == "parameter":
-        return f"{how}_{what}(v, {address})"
-    return f"{how}(t, v, {address}, Space::{space_of(slots)}, {emitter.site()})"
+def _move_vector(emitter: Emitter, slots: Slots, operands: list[str]) -> str:
+    """Packs or unpacks the elements of a vector (9.7.9.4)."""
+    to, source = operands
+    packs = source.startswith("{")
+    parts = elements(source if packs else to)
+    whole, width = bits(slots["T"]), 8 * SIZES[slots["T"]] // len(parts)
+    if packs:
+        values = [f"({whole}){emitter.read(f'b{width}', one)} << {width * i}" for i, one in enumerate(parts)]
+        return emitter.write(whole, to, " | ".join(values))
+    cuts = ((one, f"(b{width})(whole >> {width * i})") for i, one in enumerate(parts) if one != "_")
+    writes = [emitter.write(f"b{width}", one, cut) for one, cut in cuts]
+    return f"{{ {whole} whole = {emitter.read(whole, source)}; {' '.join(writes)} }}"
 
 
-def _load(emitter: Emitter, slots: Slots, operands: list[str]) -> str:
-    """`ld.v2.u32 {a, b}, [c]`: one checked access of the whole vector."""
-    into, type = elements(operands[0]), slots["T"]
-    moved = type if type[0] == "s" else f"b{8 * SIZES[type]}"
-    if len(into) != int((slots["V"] or "v1")[1:]):
-        raise ValueError("number of registers")
-    writes = " ".join(emitter.write(moved, one, f"v[{i}]") for i, one in enumerate(into) if one != "_")
-    return f"{{ {moved} v[{len(into)}]; {_access(emitter, slots, operands, 'load')}; {writes} }}"
-
-
-def _store(emitter: Emitter, slots: Slots, operands: list[str]) -> str:
-    moved = f"b{8 * SIZES[slots['T']]}"
-    values = ", ".join(emitter.read(moved, one) for one in elements(operands[1]))
-    return f"{{ {moved} v[] = {{{values}}}; {_access(emitter, slots, operands, 'store')}; }}"
-
-
-def _move(emitter: Emitter, slots: Slots, operands: list[str]) -> str:
-    """Copies a register, a constant or an address (9.7.9.3); packs or unpacks a vector (9.7.9.4)."""
-    type, (to, source) = slots["T"], operands
-    bits = type if type == "pred" else f"b{8 * SIZES[type]}"
-    many = to if to.startswith("{") else source
-    count = len(elements(many))
-    part = f"b{8 * SIZES[type] // count}"
-    if to.startswith("{"):
-        width = 8 * SIZES[part]
-        writes = [
-            emitter.write(part, one, f"({part})(whole >> {i * width})")
-            for i, one in enumerate(elements(to))
-            if one != "_"
-        ]
-        return f"{{ {bits} whole = {emitter.read(bits, source)}; {' '.join(writes)} }}"
-    if source.startswith("{"):
-        parts = (
-            f"({bits}){emitter.read(part, one)} << {8 * SIZES[part] * i}"
-            for i, one in enumerate(elements(source))
-        )
-        return emitter.write(bits, to, " | ".join(parts))
-    return emitter.write(bits, to, emitter.read(bits, source))
-
-
-def _address_space(emitter: Emitter, slots: Slots, operands: list[str]) -> str:
-    """cvta: between generic addresses and those of a space. Only shared memory has a window of its own."""
-    value = emitter.read(slots["U"], operands[1])
-    if slots["S"].startswith("shared"):
-        value = (
-            f"shared_from_generic(t, {value})"
-            if slots["to"] == "true"
-            else f"generic_from_shared(t, {value})"
-        )
-    return emitter.write(slots["U"], operands[0], value)
-
-
-def _is_in_space(emitter: Emitter, slots: Slots, operands: list[str]) -> str:
-    check = f"in_space(t, {emitter.read('u64', operands[1])}, Space::{space_of(slots)})"
-    return emitter.write("pred", operands[0], check)
-
-
-_NOTHING = {
-    "P": "L1 L2 L2::evict_last L2::evict_normal",
-    "E": "L2::evict_last L2::evict_normal L2::evict_first L2::evict_unchanged",
-    "F": "L2::evict_unchanged L2::evict_first",
-    "S": "global local const param",
-}
-
-MOVEMENT = [
-    *rows("9.7.9.8 ld.mmio?.O?.G?.S?.C?.E?.F?.H?.P?.V?.T | - | @_load", _CACHED | _ORDER, _load),
-    *rows("9.7.9.9 ld.S.C?.nc.E?.F?.H?.P?.V?.T | - | @_load", _CACHED | {"S": "global"}, _load),
-    *rows("9.7.9.10 ldu.S?.V?.T | - | @_load", _CACHED | {"S": "global"}, _load),
-    *rows("9.7.9.11 st.mmio?.O?.G?.S?.C?.E?.F?.H?.V?.T | - | @_store", _CACHED | _ORDER, _store),
-    *rows(
-        """
-9.7.9.15 prefetch.S?.P | [a] | (void)0
-9.7.9.15 prefetch.S?.tensormap | [a] | (void)0
+_MEMORY = rows(
+    """
+9.7.9.8 ld.R.V?.T | d{V}:iT [a:R] | parameter_load(d, {a})
+9.7.9.8 ld.weak?.S?.C?.E?.F?.H?.P?.V?.T | d{V}:iT [a] | load(t, d, {a}, {space}, {site})
+9.7.9.8 ld.mmio?.O.G?.S?.C?.E?.F?.H?.P?.V?.T | d{V}:iT [a] | load_ordered(t, d, {a}, {space}, {site})
+9.7.9.11 st.R.V?.T | [a:R] c{V}:bT | parameter_store(c, {a})
+9.7.9.11 st.weak?.S?.C?.E?.F?.H?.V?.T | [a] c{V}:bT | store(t, c, {a}, {space}, {site})
+9.7.9.11 st.mmio?.O.G?.S?.C?.E?.F?.H?.V?.T | [a] c{V}:bT | store_ordered(t, c, {a}, {space}, {site})
+""",
+    _CACHED | {"O": "volatile relaxed acquire release", "G": SCOPES, "S": SPACES, "R": _PARAMETERS},
+)
+_GLOBAL = rows(
+    """
+9.7.9.9 ld.S.C?.nc.E?.F?.H?.P?.V?.T | d{V}:iT [a] | load(t, d, {a}, {space}, {site})
+9.7.9.10 ldu.S?.V?.T | d{V}:iT [a] | load(t, d, {a}, {space}, {site})
+9.7.9.15 prefetch.Q?.L | [a] | (void)0
+9.7.9.15 prefetch.Q?.tensormap | [a] | (void)0
 9.7.9.15 prefetchu.L1 | [a] | (void)0
 9.7.9.16 applypriority.S?.L2::evict_normal | [a] b:u32 | (void)0
 9.7.9.17 discard.S?.L2 | [a] b:u32 | (void)0
-9.7.9.18 createpolicy.fractional.E.F?.b64 | d:b64 a:f32?0 | 0
+9.7.9.18 createpolicy.fractional.X.Y?.b64 | d:b64 a:f32?0 | 0
 """,
-        _NOTHING,
-    ),
-    *rows(
-        """
-9.7.9.3 mov.T | - | @_move
+    _CACHED
+    | {
+        "S": "global",
+        "Q": "global local const param",
+        "L": "L1 L2 L2::evict_last L2::evict_normal",
+        "X": "L2::evict_last L2::evict_normal L2::evict_first L2::evict_unchanged",
+        "Y": "L2::evict_unchanged L2::evict_first",
+    },
+)
+_REGISTERS = rows(
+    """
+9.7.9.3 mov.T | d:bT a:bT | {a}
+9.7.9.4 mov.T | - | @_move_vector
 9.7.9.7 prmt.b32 | d:b32 a:b32 b:b32 c:b32 | permuted({a}, {b}, {c})
 9.7.9.7 prmt.b32.M | d:b32 a:b32 b:b32 c:b32 | permuted({a}, {b}, {c}, Permute::{M})
-9.7.9.19 isspacep.S | - | @_is_in_space
-9.7.9.20 cvta.to?.S.U | - | @_address_space
+9.7.9.19 isspacep.S | d:pred a:u64 | in_space(t, {a}, {space})
+9.7.9.20 cvta.A.U | d:U a:U | generic_from_shared(t, {a})
+9.7.9.20 cvta.to.A.U | d:U a:U | shared_from_generic(t, {a})
+9.7.9.20 cvta.to?.B.U | d:U a:U | {a}
 9.7.9.23 mapa.shared::cluster.U | d:U a:U b:u32 | map_shared(t, {a}, {b}, {site})
 9.7.9.23 mapa.u64 | d:u64 a:u64 b:u32 | map_generic(t, {a}, {b}, {site})
 9.7.9.24 getctarank.shared::cluster.U | d:u32 a:U | shared_rank({a})
 9.7.9.24 getctarank.u64 | d:u32 a:u64 | shared_rank(shared_from_generic(t, {a}))
 """,
-        {"T": _MOVED, "M": "f4e b4e rc8 ecl ecr rc16", "S": SPACES, "U": "u32 u64"},
-        _move,
-        _is_in_space,
-        _address_space,
-    ),
-]
+    {
+        "T": "pred b16 b32 b64 b128 u16 u32 u64 s16 s32 s64 f32 f64",
+        "M": "f4e b4e rc8 ecl ecr rc16",
+        "S": SPACES,
+        "A": _SHARED,
+        "B": f"const global local {_PARAMETERS}",
+        "U": "u32 u64",
+    },
+    _move_vector,
+)
+MOVEMENT = [*_MEMORY, *_GLOBAL, *_REGISTERS]
 
-_INTEGERS = "u8 s8 u16 s16 u32 s32 u64 s64"
 _REALS = "f16 bf16 f32 f64"
-_TO_INTEGRAL, _ROUNDED = "rni rzi rmi rpi", "rn rz rm rp"
-
-
-def _convert(emitter: Emitter, slots: Slots, operands: list[str]) -> str:
-    """cvt between plain numbers, exact in every rounding mode."""
-    from_type, to_type, mode = slots["A"], slots["T"], slots["R"]
-    if from_type in _REALS.split() and to_type not in _REALS.split():
-        mode = mode or "rzi"
-    integral = mode if mode.endswith("i") else "none"
-    rounding = "rn" if mode.endswith("i") else mode
-    arguments = f"{to_type}, {from_type}, r_{rounding}, Integral::{integral}, {slots['ftz']}, {slots['sat']}"
-    return emitter.write(
-        to_type, operands[0], f"converted<{arguments}>({emitter.read(from_type, operands[1])})"
-    )
-
-
-_CONVERTED = {
-    "R": f"{_TO_INTEGRAL} {_ROUNDED}",
-    "T": f"{_INTEGERS} {_REALS}",
-    "A": f"{_INTEGERS} {_REALS}",
-    "N": "rn rz",
-    "M": "rn rna rz",
-    "H": "f16 bf16",
-    "X": "f16x2 bf16x2",
-    "E": "e4m3x2 e5m2x2",
-    "W": "u16 s16",
-    "B": "u8 s8",
-}
-
 CONVERSION = rows(
     """
-9.7.9.21 cvt.R?.ftz?.sat?.T.A | - | @_convert
+9.7.9.21 cvt.I.ftz?.sat?.T.F | d:T a:F | converted<{T}, {F}, r_rn, Integral::{I}, {ftz}, {sat}>({a})
+9.7.9.21 cvt.R?.ftz?.sat?.T.A | d:T a:A | converted<{T}, {A}, r_{R}, Integral::none, {ftz}, {sat}>({a})
 9.7.9.21 cvt.N.relu?.satfinite?.H.f32 | d:H a:f32 | relu<{relu}>(narrowed<{H}, r_{N}, {satfinite}>({a}))
 9.7.9.21 cvt.N.relu?.satfinite?.X.f32 | d:X a:f32 b:f32 |
  relu<{relu}>(pair<{X}, r_{N}, {satfinite}>({b}, {a}))
@@ -175,6 +110,18 @@ CONVERSION = rows(
 9.7.9.22 cvt.pack.sat.B.s32.b32 | d:b32 a:s32 b:s32 c:b32 |
  {c} << 16 | (u32)(u8)clamped<{B}>({a}) << 8 | (u8)clamped<{B}>({b})
 """,
-    _CONVERTED,
-    _convert,
+    {
+        "I": "rni rzi rmi rpi",
+        "R": "rn rz rm rp",
+        "T": f"u8 s8 u16 s16 u32 s32 u64 s64 {_REALS}",
+        "A": f"u8 s8 u16 s16 u32 s32 u64 s64 {_REALS}",
+        "F": _REALS,
+        "N": "rn rz",
+        "M": "rn rna rz",
+        "H": "f16 bf16",
+        "X": "f16x2 bf16x2",
+        "E": "e4m3x2 e5m2x2",
+        "W": "u16 s16",
+        "B": "u8 s8",
+    },
 )
