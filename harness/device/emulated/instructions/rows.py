@@ -13,8 +13,8 @@ Operands have a name and a type, `-` stands for none:
 - `d` is the destination; `d|q` are two, and the C++ assigns `second`. Others are sources.
 - `2T` is the type of twice T's width, `bT` untyped bits of T's width, `iT` bits that keep T's sign.
 - `[a]` is an address in the space `S` (generic where the mnemonic names none), `[a:D]` in the space `D`.
-- `a{V}:T` is a vector of as many registers as `V` says, `a{4}:T` of 4, `a{}:T` of any number: an array in the
-  C++, which fills `d{V}`. `d=c{V}` gets what it leaves in the array `c`, `+d{V}` has its value before as well.
+- `a{V}:T` is a vector of as many registers as `V` says, `a{4}:T` of 4, `a{}:T` of any number: an array for
+  the C++, which fills `d{V}`; `d=c{V}` gets what it leaves in the array `c`, `+d{V}` has its value before.
 - `[a{c}]` is a tensor map's address and coordinates; `{rank}` is their number.
 - `b:u32?0` may be left out and has a default. A cache policy after the last operand changes nothing.
 
