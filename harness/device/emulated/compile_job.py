@@ -2,7 +2,8 @@
 the kernels of a project for it.
 
     python -I -S compile_job.py runtime OUT JOBS COMPILER CUDA_INCLUDE CUDART TORCH_ROOT
-    python -I -S compile_job.py kernels OUT JOBS COMPILER PTX NAMES   (a file: one kernel per line)
+    python -I -S compile_job.py headers OUT JOBS COMPILER
+    python -I -S compile_job.py kernels OUT JOBS COMPILER PTX HEADERS NAMES   (a file: one kernel per line)
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
-from harness.device.emulated.kernels import build_kernels
+from harness.device.emulated.kernels import build_kernels, precompile
 from harness.device.emulated.runtime import build_cuda, build_torch_side
 
 
@@ -25,10 +26,12 @@ def main() -> None:
         include, cudart, torch_root = map(Path, words)
         build_cuda(folder, include, cudart, compiler, int(jobs))
         build_torch_side(folder, include, torch_root, compiler, int(jobs))
+    elif what == "headers":
+        precompile(folder, compiler)
     else:
-        ptx, names = map(Path, words)
+        ptx, headers, names = map(Path, words)
         modules = [path.read_text() for path in sorted(ptx.rglob("*.ptx"))]
-        build_kernels(modules, folder, compiler, int(jobs), names.read_text().split())
+        build_kernels(modules, folder, compiler, int(jobs), names.read_text().split(), headers)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from harness.builder.compiler_slots import CompilerSlots
 from harness.builder.elf import SharedLibrary
@@ -83,16 +83,19 @@ class Engine:
         return Prepared(inputs, environment, missing, any_compiled=len(missing) < len(records))
 
     def _runtime(self) -> Path:
-        chain = self.toolchain
-        assert chain.cuda is not None and chain.cuda.include is not None and chain.cuda.cudart is not None
-        final = self._place("runtime", ())
+        cuda = self.toolchain.cuda
+        assert cuda is not None and cuda.include is not None and cuda.cudart is not None
+        return self._own("runtime", (cuda.include, cuda.cudart, self.toolchain.torch_root))
+
+    def _own(self, what: Literal["runtime", "headers"], words: Sequence[object] = ()) -> Path:
+        """A part of the emulated GPU, compiled now unless it is in the cache."""
+        final = self._place(what, ())
         if final.is_dir():
             return final
         with locked(final.with_suffix(".lock"), "the emulated GPU, compiled by another process"):
             if not final.is_dir():
                 with directory_atomically(final) as fresh:
-                    words = (chain.cuda.include, chain.cuda.cudart, chain.torch_root)
-                    problem = self._compile("runtime", fresh, words, {})
+                    problem = self._compile(what, fresh, words, {})
                     if problem is not None:
                         raise SandboxError(f"the emulated GPU could not be compiled: {problem}")
                     fresh.chmod(0o755)
@@ -118,8 +121,8 @@ class Engine:
             names, made = Path(scratch) / "names", Path(scratch) / "made"
             names.write_text("\n".join(sorted(lacking)))
             made.mkdir()
-            words = ("{scratch}/ptx", "{scratch}/names")
-            problem = self._compile("kernels", made, words, {"ptx": ptx, "names": names})
+            inputs = {"ptx": ptx, "headers": self._own("headers"), "names": names}
+            problem = self._compile("kernels", made, [f"{{scratch}}/{one}" for one in inputs], inputs)
             if problem is not None:
                 raise Refused(problem)
             for key, kernels in read_index(made).items():

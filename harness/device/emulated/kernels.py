@@ -5,23 +5,24 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import subprocess
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from harness.device.emulated.codegen import translate
 from harness.device.emulated.ptx import CannotEmulate, Module
-from harness.device.emulated.runtime import HERE, CompilerError
+from harness.device.emulated.runtime import HERE, run_compiler
 
 _ENTRY = re.compile(r"\.entry\s+([\w$]+)")
 
 FLAGS = (
-    "-std=c++20", "-O1", "-w", "-shared", "-fPIC", "-march=native", "-fwrapv", "-fno-strict-aliasing",
+    "-std=c++20", "-O1", "-w", "-fPIC", "-march=native", "-fwrapv", "-fno-strict-aliasing",
     "-ffp-contract=off", "-fno-stack-protector", "-fvisibility=hidden",
 )  # fmt: skip
 """Signed overflow wraps, products and sums are rounded apart, as PTX says."""
+HEADER = "semantics.h"
+"""Included by all kernels, and most of the time to compile a small one."""
 INDEX = "index.txt"
 MISSING = "missing"
 
@@ -83,66 +84,70 @@ def write_index(index: Index, folder: Path) -> None:
     fresh.rename(folder / INDEX)
 
 
+def precompile(folder: Path, compiler: str = "g++") -> None:
+    """The header of all kernels, precompiled into `folder`. Raises CompilerError."""
+    made = folder / f"{HEADER}.gch"
+    run_compiler(compiler, *FLAGS, "-x", "c++-header", str(HERE / HEADER), "-o", str(made))
+
+
 def build_kernels(
     modules: Iterable[str],
     folder: Path,
     compiler: str = "g++",
     jobs: int = 1,
     wanted: Container[str] | None = None,
+    headers: Path = HERE,
 ) -> list[Kernel]:
     """Libraries of the `wanted` kernels of some modules (default: all), and the index by which the runtime
-    finds them, in `folder`.
+    finds them, in `folder`. `headers`: what precompile() filled.
 
     Raises CompilerError if g++ does not compile what the translator wrote.
     """
     folder.mkdir(parents=True, exist_ok=True)
+
+    def build(translated: tuple[str, str | CannotEmulate]) -> Kernel:
+        name, source = translated
+        if isinstance(source, CannotEmulate):
+            return Kernel(name, None, str(source))
+        library = folder / f"{hashlib.sha256(source.encode()).hexdigest()[:24]}.so"
+        if not library.exists():
+            compile_kernel(source, library, compiler, headers)
+        return Kernel(name, library)
+
     out: list[Kernel] = []
     index: Index = {}
-    for ptx in modules:
-        names = _ENTRY.findall(ptx)
-        chosen = [name for name in names if wanted is None or name in wanted]
-        kernels = _build_module(ptx, chosen, folder, compiler, jobs) if chosen else []
-        made = {one.name: one.record for one in kernels}
-        index[module_key(ptx)] = {name: made.get(name, MISSING) for name in names}
-        out += kernels
+    with ThreadPoolExecutor(jobs) as pool:
+        for ptx in modules:
+            names = _ENTRY.findall(ptx)
+            chosen = [name for name in names if wanted is None or name in wanted]
+            kernels = list(pool.map(build, _translated(ptx, chosen)))
+            made = {one.name: one.record for one in kernels}
+            index[module_key(ptx)] = {name: made.get(name, MISSING) for name in names}
+            out += kernels
     write_index(index, folder)
     return out
 
 
-def _build_module(ptx: str, names: list[str], folder: Path, compiler: str, jobs: int) -> list[Kernel]:
+def _translated(ptx: str, names: list[str]) -> Iterator[tuple[str, str | CannotEmulate]]:
+    """Name of each kernel, and its C++ or why there is none."""
+    if not names:
+        return
     try:
         module = Module(ptx)
     except CannotEmulate as error:
-        return [Kernel(name, None, str(error)) for name in names]
-    sources = [_translated(module, name) for name in names]
-    with ThreadPoolExecutor(jobs) as pool:
-        return list(pool.map(lambda one: _built(one, folder, compiler), sources))
+        yield from ((name, error) for name in names)
+        return
+    for name in names:
+        try:
+            yield name, translate(module, name)
+        except CannotEmulate as error:
+            yield name, error
 
 
-def _translated(module: Module, name: str) -> Kernel | tuple[str, str]:
-    try:
-        return name, translate(module, name)
-    except CannotEmulate as error:
-        return Kernel(name, None, str(error))
-
-
-def _built(translated: Kernel | tuple[str, str], folder: Path, compiler: str) -> Kernel:
-    if isinstance(translated, Kernel):
-        return translated
-    name, source = translated
-    library = folder / f"{hashlib.sha256(source.encode()).hexdigest()[:24]}.so"
-    if not library.exists():
-        compile_kernel(source, library, compiler)
-    return Kernel(name, library)
-
-
-def compile_kernel(source: str, library: Path, compiler: str = "g++") -> None:
+def compile_kernel(source: str, library: Path, compiler: str = "g++", headers: Path = HERE) -> None:
     """Compiles one translated kernel. Raises CompilerError with the compiler's first message."""
     text, made = library.with_suffix(".cpp"), library.with_suffix(f".{os.getpid()}")
     text.write_text(source)
-    command = [compiler, *FLAGS, f"-I{HERE}", str(text), "-o", str(made)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise CompilerError(f"{compiler} does not compile {text}: {done.stderr[:2000]}")
+    run_compiler(compiler, *FLAGS, "-shared", f"-I{headers}", f"-I{HERE}", str(text), "-o", str(made))
     made.rename(library)
     text.unlink()

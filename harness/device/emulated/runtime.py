@@ -40,7 +40,7 @@ def build_cuda(folder: Path, include: Path, real_cudart: Path, compiler: str = "
     objects = [str(folder / f"{name}.o") for name in _RUNTIME]
 
     def compile_one(name: str) -> None:
-        _run(*flags, "-c", str(HERE / f"{name}.cpp"), "-o", str(folder / f"{name}.o"))
+        run_compiler(*flags, "-c", str(HERE / f"{name}.cpp"), "-o", str(folder / f"{name}.o"))
 
     with ThreadPoolExecutor(jobs) as pool:
         list(pool.map(compile_one, _RUNTIME))
@@ -48,9 +48,9 @@ def build_cuda(folder: Path, include: Path, real_cudart: Path, compiler: str = "
     versions.write_text(f"{CUDART} {{ global: *; }};\n")
     stubs.write_text(_stubs(_exported(real_cudart) - _symbols("nm", *objects)))
     link = (*objects, str(stubs), f"-Wl,--version-script={versions}", f"-Wl,-soname,{CUDART}")
-    _run(*flags, "-shared", *link, "-o", str(folder / CUDART))
+    run_compiler(*flags, "-shared", *link, "-o", str(folder / CUDART))
     driver = (str(HERE / "driver.cpp"), str(folder / CUDART), f"-Wl,-soname,{DRIVER}")
-    _run(*flags, "-shared", *driver, "-o", str(folder / DRIVER))
+    run_compiler(*flags, "-shared", *driver, "-o", str(folder / DRIVER))
     for scrap in [*map(Path, objects), versions, stubs]:
         scrap.unlink()
 
@@ -66,13 +66,14 @@ def build_torch_side(
     def compile_one(source: str) -> None:
         library = _TORCH_SIDE[source]
         name = f"-Wl,-soname,{library}"
-        _run(*flags, str(HERE / f"{source}.cpp"), *link, name, "-o", str(folder / library))
+        run_compiler(*flags, str(HERE / f"{source}.cpp"), *link, name, "-o", str(folder / library))
 
     with ThreadPoolExecutor(jobs) as pool:
         list(pool.map(compile_one, _TORCH_SIDE))
 
 
-def _run(*command: str) -> None:
+def run_compiler(*command: str) -> None:
+    """Run a compiler. Raises CompilerError with what it said."""
     environment = {**os.environ, "LC_ALL": "C"}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if done.returncode != 0:
