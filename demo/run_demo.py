@@ -25,7 +25,7 @@ def evaluate(target: str, metric: str, repeats: int, wall_s: float) -> int:
         *("-m", f"replay/{HERE / 'recordings' / target}", "--tasks-root", str(HERE / "tasks")),
         *("--target", target, "--metric", metric, "--runs", str(repeats)),
         *("--sandbox", "auto,local", "--runs-dir", str(RUNS), "--max-wall", f"{max(wall_s, 1):.0f}"),
-        *("--max-connections", "8"),
+        *("--max-connections", "8", "--no-emulate"),
     ]
     for task in sorted(
         {p.name.replace("__", "/") for p in (HERE / "recordings" / target / "replies").iterdir()}

@@ -133,7 +133,7 @@ def _validate(tasks: Sequence[LoadedTask], setup: GradingSetup) -> list[Validati
 
 def _print_validation(results: Sequence[Validation]) -> None:
     """One line for each expert and for each unexpected result."""
-    figures = ("what", "verdict", "build s", "worst error", "speedup, 95% CI", "")
+    figures = ("what", "verdict", "emulated", "build s", "worst error", "speedup, 95% CI", "")
     table = plain_table("task", *figures, whole=("task",))
     for one in results:
         if one.what == "expert" or not one.as_expected:
@@ -154,16 +154,18 @@ def _count(results: Sequence[Validation]) -> str:
     return f"{sum(r.as_expected for r in results)} of {len(results)}"
 
 
-def _cells(grade: Grade | None) -> tuple[str, str, str, str]:
-    """Verdict, build time, worst error, speedup."""
+def _cells(grade: Grade | None) -> tuple[str, str, str, str, str]:
+    """Verdict, outcome on the emulated GPU, build time, worst error, speedup."""
     if grade is None:
-        return ("-",) * 4
+        return ("-",) * 5
     build = "-" if grade.build is None or grade.build.compiler_s is None else f"{grade.build.compiler_s:.1f}"
-    checks = grade.check.workloads if grade.check else ()
+    emulated = "-" if grade.emulated is None else grade.emulated.outcome
+    check = grade.check if grade.emulated is None else grade.emulated.check
+    checks = check.workloads if check else ()
     errors = [w.worst_error for w in checks if w.worst_error is not None]
     timed = grade.timing is not None and bool(grade.timing.workloads)
     speedup = ratio_text(grade.timing.speedup) if grade.timing is not None and timed else "not measured"
-    return str(grade.verdict), build, f"{max(errors):.3g}" if errors else "-", speedup
+    return str(grade.verdict), emulated, build, f"{max(errors):.3g}" if errors else "-", speedup
 
 
 def check_tasks(

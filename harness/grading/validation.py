@@ -30,8 +30,11 @@ def _replies_without_work(loaded: LoadedTask, target: Target) -> dict[str, str]:
 
 
 def _graded(what: str, grade: Grade, *expected: Verdict) -> Validation:
-    fine = grade.verdict in expected
-    return Validation(task=grade.task, what=what, grade=grade, as_expected=fine, said=grade.finding.message)
+    emulated = grade.emulated
+    wrong = emulated is not None and emulated.outcome != "correct"
+    said = emulated.message if emulated is not None and wrong else grade.finding.message
+    fine = grade.verdict in expected and not wrong
+    return Validation(task=grade.task, what=what, grade=grade, as_expected=fine, said=said)
 
 
 def validate_task(loaded: LoadedTask, grader: Grader) -> list[Validation]:

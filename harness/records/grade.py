@@ -124,6 +124,7 @@ class SanitizerRun(Record):
         return self
 
 
+_BEFORE_CHECK: Final = (Stage.PROJECT, Stage.BUILD, Stage.LOAD)
 GRADER_VERSION: Final = "6"
 """Part of every grading key; raised when the same project may be graded differently."""
 SCALED: Final = "scaled"
@@ -267,10 +268,12 @@ class Grade(Record):
 
     @property
     def correct_emulated(self) -> bool | None:
-        """Correct on the emulated GPU; None where that could not say, or was not asked."""
-        if self.emulated is None or self.emulated.outcome == "cannot_emulate":
-            return False if self.not_built else None
-        return self.emulated.outcome == "correct"
+        """Correct on the emulated GPU: False where nothing could be loaded; None where it could not say, or
+        was not asked."""
+        if self.emulated is None:
+            failed = self.verdict is not Verdict.NOT_MEASURED and self.stage in _BEFORE_CHECK
+            return False if failed else None
+        return None if self.emulated.outcome == "cannot_emulate" else self.emulated.outcome == "correct"
 
     @property
     def copied(self) -> bool:

@@ -1,94 +1,196 @@
-"""What a worker's report of the emulated GPU is worth: a claim that never makes a grade better."""
+"""CUDA projects on a machine without a GPU: built for sm_90, then checked on the emulated GPU."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from harness.grading.emulation import outcome_of, report_of
-from harness.judge.worker_client import WorkerClient
-from harness.outcome import Cause
-from harness.records import CheckResult, EmulatedCheck, EmulatedFinding, Finding
-from sandboxes.scratch import CollectError
+pytest.importorskip("torch", reason="needs torch (pip install torch)")
 
-PASSED = CheckResult(workloads=(), finding=None)
-WRONG = CheckResult(workloads=(), finding=Finding(cause=Cause.WRONG_VALUES, message="out of tolerance"))
-CRASH = {"kind": "crashed", "message": "store of 4 bytes", "kernel": "scale", "block": [1, 0, 0]}
-HOSTILE = {
-    "claims correct": b'{"kind": "correct", "message": "correct"}',
-    "no object": b"[1, 2]",
-    "nothing in it": b"{}",
-    "kind is a list": b'{"kind": [], "message": ""}',
-    "deep": b"[" * (1 << 20),
-    "no text": bytes(range(256)),
-    "surrogate": b'{"kind": "race", "message": "\\ud800", "kernel": "\\udfff"}',
-    "control characters": b'{"kind": "race", "message": "\\u001b[2J\\u202e", "kernel": "\\u0000"}',
-    "long": json.dumps({"kind": "race", "message": "x" * 100_000}).encode(),
-    "huge number": b'{"kind": "race", "message": "", "address": ' + b"9" * 5000 + b"}",
-    "infinite": b'{"kind": "race", "message": "", "address": 1e999}',
-    "block of words": b'{"kind": "race", "message": "", "block": ["x"]}',
-    "many": b'{"kind": "race", "message": "x"}\n' * 20_000,
+from harness.builder.toolchain import Toolchain
+from harness.device.emulated.engine import lacks
+from harness.device.machine import machine_facts
+from harness.files import data_directory
+from harness.grading.emulation import _outcome, _parsed
+from harness.grading.grade import Grader
+from harness.grading.workers import GradeSettings
+from harness.kernelbench.admission import admit_all
+from harness.kernelbench.problems import find_problems
+from harness.models.recording import load
+from harness.outcome import Cause, Verdict
+from harness.records import CheckResult, EmulatedCheck, EmulatedFinding, Finding, Grade, Project, ProjectFile
+from harness.records.grade import SCALED, EmulatedOutcome
+from harness.student.answer import parse_reply
+from harness.suite.catalogue import expert_project, read_project, select_tasks
+from sandboxes.pool import SandboxPool
+from tests.fakes.kernelbench import write_checkout
+from tests.fakes.overlays import ZOO, throw_away_task
+
+EXPERTS = ("l1/column_sum", "l1/log_softmax", "l2/adaln_modulate")
+Grading = Callable[[Project, Any], Grade]
+
+
+@pytest.fixture(scope="session")
+def emulating(
+    toolchain: Toolchain, sandbox: SandboxPool, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Grader]:
+    """Grades CUDA projects without a GPU."""
+    why = toolchain.missing("cuda") or lacks(toolchain)
+    if why is not None:
+        pytest.skip(why)
+    cache = tmp_path_factory.mktemp("emulated")
+    settings = GradeSettings(target="cuda", protocol="quick", cache=cache, timed=False, emulate=True)
+    made = Grader(settings, sandbox, toolchain, machine_facts(toolchain))
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="session", params=EXPERTS)
+def expert(request: pytest.FixtureRequest, emulating: Grader) -> Grade:
+    """The grade of an expert project: a reduction over columns, clusters, rows."""
+    [loaded] = select_tasks([request.param])
+    project = expert_project(loaded.task)
+    assert project is not None
+    return emulating.grade(project, loaded)
+
+
+def scale_project(**files: tuple[str, str]) -> Project:
+    """The zoo's CUDA base with (old, new) text in its files, by suffix of their path."""
+    texts = {file.path: file.text for file in read_project(ZOO / "base_cuda").files}
+    for suffix, (old, new) in files.items():
+        [path] = [path for path in texts if path.endswith(f".{suffix}")]
+        assert old in texts[path]
+        texts[path] = texts[path].replace(old, new)
+    return Project(files=tuple(ProjectFile(path=path, text=texts[path]) for path in sorted(texts)))
+
+
+def test_an_expert_is_correct_and_the_verdict_stays_not_measured(expert: Grade) -> None:
+    """Every case of `quick` in every dtype; no time, no rank."""
+    assert expert.verdict is Verdict.NOT_MEASURED and expert.correct is None and expert.compiled
+    assert expert.emulated is not None
+    assert (expert.emulated.outcome, expert.correct_emulated) == ("correct", True), expert.emulated.message
+    assert expert.emulated.check is not None and len(expert.emulated.check.workloads) > 20
+    assert expert.timing is None and expert.check is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("files", "outcome", "said"),
+    [
+        ({}, "correct", "right on every workload"),
+        ({"cu": ("alpha * x[i]", "alpha * x[i] + 1e-3f")}, "wrong_result", "out of tolerance"),
+        ({"cu": ("if (i < n)", "if (i <= n)")}, "crashed", "past the end of an allocation"),
+        ({"cu": ("if (i < n)", "if (i < n - 1)")}, "wrong_result", "scale"),
+        ({"cu": ("if (i < n)", "while (x[0] == x[0]) {} if (i < n)")}, "timed_out", "step budget"),
+        ({"cu": ("if (i < n)", "__trap(); if (i < n)")}, "crashed", "trap"),
+        ({"cu": ("scale_kernel<<<", "cudaMipmappedArray_t a; cudaGetMipmappedArrayLevel(nullptr, a, 0);\n  "
+                 "scale_kernel<<<")}, "cannot_emulate", "cudaGetMipmappedArrayLevel"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_found(
+    emulating: Grader, files: dict[str, tuple[str, str]], outcome: str, said: str
+) -> None:
+    """Each with its outcome and a message that says where."""
+    grade = emulating.grade(scale_project(**files), throw_away_task("scale"))
+    assert grade.emulated is not None, grade.finding
+    assert grade.emulated.outcome == outcome and said in grade.emulated.message, grade.emulated.message
+    if outcome == "crashed":
+        assert grade.emulated.finding is not None and "scale_kernel" in str(grade.emulated.finding.kernel)
+        assert grade.emulated.finding.thread is not None
+
+
+@pytest.mark.slow
+def test_kernelbench_problems_of_their_cpu_size(emulating: Grader, tmp_path: Path) -> None:
+    """A problem that the CPU scales down is checked on those rows, and is not measured otherwise."""
+    checkout = write_checkout(tmp_path, ("6_Huge",))
+    [(converted, admission)] = admit_all(find_problems(f"kernelbench:{checkout}"), "cuda", tmp_path / "cache")
+    assert admission.admitted
+    named = {
+        "toml": ('name = "scale"', 'name = "kernelbench-6-huge"'),
+        "cu": ("alpha * x[i]", "tanhf(x[i] - 0.5f)"),
+        "py": (
+            "scale(out, x, *, alpha):\n    ops.scale(out, x, alpha)",
+            "forward(out, x):\n    ops.scale(out, x, 1.0)",
+        ),
+    }
+    moved = tuple(
+        file.model_copy(update={"path": file.path.replace("torch-ext/scale", "torch-ext/kernelbench_6_huge")})
+        for file in scale_project(**named).files
+    )
+    grade = emulating.grade(Project(files=moved), converted.task())
+    assert grade.emulated is not None and grade.emulated.outcome == "correct", grade
+    assert SCALED not in grade.flags
+
+
+@pytest.mark.slow
+def test_the_demos_recorded_replies(emulating: Grader) -> None:
+    """Whatever of them compiles is right."""
+    replies = load(data_directory("demo") / "recordings/cuda").replies
+    assert replies
+    for key, recorded in replies.items():
+        [loaded] = select_tasks([key.task.replace("__", "/")])
+        project = parse_reply(recorded.reply)
+        assert isinstance(project, Project)
+        grade = emulating.grade(project, loaded)
+        assert grade.not_built or grade.correct_emulated, (key, grade.finding, grade.emulated)
+
+
+FINDING = {
+    "kind": "race",
+    "kernel": "k",
+    "block": [1, 2, 3],
+    "thread": [4, 5, 6],
+    "instruction": "ld",
+    "file": "/a/b.cu",
+    "line": 7,
+    "seed": 3,
+    "message": "m",
 }
 
 
-class Reports:
-    """A worker that leaves a report, or, without one, has closed its scratch directory."""
-
-    def __init__(self, report: bytes | None) -> None:
-        self._report = report
-
-    def collect(self, names: list[str], destination: Path) -> list[Path]:
-        """As WorkerClient.collect."""
-        if self._report is None:
-            raise CollectError("the scratch directory is closed")
-        (destination / names[0]).write_bytes(self._report)
-        return [destination / names[0]]
-
-
-def seen(report: bytes | None) -> EmulatedFinding | None:
-    """What is made of that report."""
-    return report_of(cast(WorkerClient, Reports(report))).first
-
-
-def record(result: CheckResult, finding: EmulatedFinding | None) -> dict[str, Any]:
-    """The check's record, through JSON."""
-    outcome, message = outcome_of(result, finding)
-    made = EmulatedCheck(outcome=outcome, message=message, finding=finding, check=result, wall_s=0.0)
-    return cast(dict[str, Any], json.loads(made.model_dump_json()))
+def test_a_report_is_a_claim() -> None:
+    """What is not a finding in our form is one of a damaged report; nothing in it can raise."""
+    found = _parsed(json.dumps(FINDING).encode())
+    assert isinstance(found, EmulatedFinding) and (found.source, found.thread) == ("b.cu:7", (4, 5, 6))
+    assert _parsed(b'{"kind": "missing", "kernel": "k"}') == "k"
+    for line in (
+        b"",
+        b"[]",
+        b"null",
+        b"\xff",
+        b"[" * 100_000,
+        b'{"kind": 3}',
+        b'{"kind": "race", "block": 1}',
+    ):
+        damaged = _parsed(line)
+        assert isinstance(damaged, EmulatedFinding) and "damaged" in damaged.message
 
 
-@pytest.mark.parametrize("report", [*HOSTILE.values(), None], ids=[*HOSTILE, "closed"])
-def test_a_forged_report_only_makes_a_grade_worse(report: bytes | None) -> None:
-    """It is read without an error, in bounded time and size, and never ends `correct`."""
-    finding = seen(report)
-    assert finding is not None
-    for result in (PASSED, WRONG):
-        told = record(result, finding)
-        assert told["outcome"] not in {"correct", "cannot_emulate"}
-        assert len(told["message"]) < 1000 and told["message"].isprintable()
-
-
-def test_an_empty_report_leaves_it_to_the_judge() -> None:
-    """Wrong outputs stay wrong, also where a project removes what the emulated GPU saw."""
-    assert seen(b"") is None
-    assert record(WRONG, None)["outcome"] == "wrong_result"
-    assert record(PASSED, None)["outcome"] == "correct"
-
-
-def test_a_kernel_that_is_not_compiled_is_named() -> None:
-    """It is no finding."""
-    report = report_of(cast(WorkerClient, Reports(b'{"kind": "missing", "kernel": "scale"}')))
-    assert (report.first, report.launched) == (None, {"scale"})
-
-
-def test_uninitialized_reads_give_way_to_other_findings() -> None:
-    """They are often the consequence of them."""
-    read = json.dumps({"kind": "uninitialized", "message": "read"}).encode()
-    store = json.dumps(CRASH | {"file": "/x/scale.cu", "line": 3}).encode()
-    first = seen(read + b"\n" + store)
-    assert first is not None and (first.source, first.block) == ("scale.cu:3", (1, 0, 0))
-    message = record(PASSED, first)["message"]
-    assert message == "store of 4 bytes (kernel scale, block (1, 0, 0), at scale.cu:3)"
+@pytest.mark.parametrize(
+    ("cause", "seen", "outcome"),
+    [
+        (Cause.WRONG_VALUES, None, "wrong_result"),
+        (Cause.WROTE_OUTSIDE, None, "wrong_result"),
+        (Cause.NONDETERMINISTIC, None, "race"),
+        (Cause.WALL_TIMEOUT, None, "timed_out"),
+        (Cause.WRONG_VALUES, "race", "race"),
+        (Cause.WRONG_VALUES, "uninitialized", "wrong_result"),
+        (None, "race", "race"),
+        (None, "anything else", "crashed"),
+        (None, None, "correct"),
+    ],
+)
+def test_no_report_makes_a_wrong_result_correct(
+    cause: Cause | None, seen: str | None, outcome: EmulatedOutcome
+) -> None:
+    """What the judge found stays, whatever is reported; a report can only add."""
+    finding = None if cause is None else Finding(cause=cause, message="found")
+    check = CheckResult(workloads=(), finding=finding)
+    reported = None if seen is None else EmulatedFinding(kind=seen, message="seen")
+    said, message = _outcome(check, reported)
+    assert said == outcome
+    EmulatedCheck(outcome=said, message=message, finding=reported, check=check, wall_s=0.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import platform
 import shutil
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from typing import Final, Literal
 from harness.builder.compiler_slots import CompilerSlots
 from harness.builder.elf import SharedLibrary
 from harness.builder.run_ninja import run_job
-from harness.builder.toolchain import Toolchain
+from harness.builder.toolchain import CUDA_EXTRA, Toolchain
 from harness.device.emulated.kernels import MISSING, Index, first_index, read_index, write_index
 from harness.device.emulated.runtime import load_order
 from harness.errors import SandboxError
@@ -66,7 +67,7 @@ class Engine:
         Raises Refused where the kernels cannot be compiled for it, and InfraError.
         """
         assert self.toolchain.torch_root is not None
-        refused = refusal(library)
+        refused = lacks(self.toolchain) or refusal(library)
         if refused is not None:
             raise Refused(refused)
         kernels = self._kernels(key, ptx, wanted)
@@ -165,6 +166,16 @@ class Engine:
             for made in ran.files:
                 shutil.copyfile(made, out / made.name)
         return None
+
+
+def lacks(toolchain: Toolchain) -> str | None:
+    """What this machine lacks to emulate a GPU; None if nothing."""
+    if platform.machine() != "x86_64":
+        return f"the emulated GPU needs an x86-64 processor, not {platform.machine()}"
+    cuda = toolchain.cuda
+    if cuda is None or cuda.include is None or cuda.cudart is None:
+        return f"the emulated GPU needs CUDA's headers and libcudart: {CUDA_EXTRA}"
+    return None
 
 
 def refusal(library: Path) -> str | None:
