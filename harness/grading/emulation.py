@@ -37,7 +37,7 @@ _KINDS: Final[dict[str, EmulatedOutcome]] = {
 }
 _CAUSES: Final[dict[Cause, EmulatedOutcome]] = {
     Cause.NONDETERMINISTIC: "race",
-    Cause.WALL_TIMEOUT: "timed_out",
+    Cause.WALL_TIMEOUT: "cannot_emulate",
     Cause.IMPORT_ERROR: "cannot_emulate",
 }
 """Of a finding that the emulated GPU did not explain."""

@@ -23,7 +23,7 @@ from harness.kernelbench.problems import find_problems
 from harness.models.recording import load
 from harness.outcome import Cause, Verdict
 from harness.records import CheckResult, EmulatedCheck, EmulatedFinding, Finding, Grade, Project, ProjectFile
-from harness.records.grade import SCALED, EmulatedOutcome
+from harness.records.grade import EmulatedOutcome
 from harness.student.answer import parse_reply
 from harness.suite.catalogue import expert_project, read_project, select_tasks
 from sandboxes.pool import SandboxPool
@@ -84,7 +84,7 @@ def test_an_expert_is_correct_and_the_verdict_stays_not_measured(expert: Grade) 
         ({}, "correct", "right on every workload"),
         ({"cu": ("alpha * x[i]", "alpha * x[i] + 1e-3f")}, "wrong_result", "out of tolerance"),
         ({"cu": ("if (i < n)", "if (i <= n)")}, "crashed", "past the end of an allocation"),
-        ({"cu": ("if (i < n)", "if (i < n - 1)")}, "wrong_result", "scale"),
+        ({"cu": ("if (i < n)", "if (i < n - 1)")}, "wrong_result", "never written"),
         ({"cu": ("if (i < n)", "while (x[0] == x[0]) {} if (i < n)")}, "timed_out", "step budget"),
         ({"cu": ("if (i < n)", "__trap(); if (i < n)")}, "crashed", "trap"),
         ({"cu": ("scale_kernel<<<", "cudaMipmappedArray_t a; cudaGetMipmappedArrayLevel(nullptr, a, 0);\n  "
@@ -104,26 +104,24 @@ def test_what_is_wrong_is_found(
 
 
 @pytest.mark.slow
-def test_kernelbench_problems_of_their_cpu_size(emulating: Grader, tmp_path: Path) -> None:
-    """A problem that the CPU scales down is checked on those rows, and is not measured otherwise."""
-    checkout = write_checkout(tmp_path, ("6_Huge",))
+def test_kernelbench_problems(emulating: Grader, tmp_path: Path) -> None:
+    """A CUDA project that answers one is checked as any other."""
+    checkout = write_checkout(tmp_path, ("17_ReLU",))
     [(converted, admission)] = admit_all(find_problems(f"kernelbench:{checkout}"), "cuda", tmp_path / "cache")
-    assert admission.admitted
+    assert admission.admitted, admission
     named = {
-        "toml": ('name = "scale"', 'name = "kernelbench-6-huge"'),
-        "cu": ("alpha * x[i]", "tanhf(x[i] - 0.5f)"),
-        "py": (
-            "scale(out, x, *, alpha):\n    ops.scale(out, x, alpha)",
-            "forward(out, x):\n    ops.scale(out, x, 1.0)",
-        ),
+        "toml": ('name = "scale"', 'name = "kernelbench-17-relu"'),
+        "cu": ("alpha * x[i]", "fmaxf(x[i], 0.f)"),
+        "py": ("scale(out, x, *, alpha):", "forward(out, x, alpha=1.0):"),
     }
     moved = tuple(
-        file.model_copy(update={"path": file.path.replace("torch-ext/scale", "torch-ext/kernelbench_6_huge")})
+        file.model_copy(
+            update={"path": file.path.replace("torch-ext/scale", "torch-ext/kernelbench_17_relu")}
+        )
         for file in scale_project(**named).files
     )
     grade = emulating.grade(Project(files=moved), converted.task())
     assert grade.emulated is not None and grade.emulated.outcome == "correct", grade
-    assert SCALED not in grade.flags
 
 
 @pytest.mark.slow
@@ -176,7 +174,8 @@ def test_a_report_is_a_claim() -> None:
         (Cause.WRONG_VALUES, None, "wrong_result"),
         (Cause.WROTE_OUTSIDE, None, "wrong_result"),
         (Cause.NONDETERMINISTIC, None, "race"),
-        (Cause.WALL_TIMEOUT, None, "timed_out"),
+        (Cause.WALL_TIMEOUT, None, "cannot_emulate"),
+        (Cause.WALL_TIMEOUT, "timed_out", "timed_out"),
         (Cause.WRONG_VALUES, "race", "race"),
         (Cause.WRONG_VALUES, "uninitialized", "wrong_result"),
         (None, "race", "race"),
