@@ -1,4 +1,5 @@
-// What projects of the ordinary ABI take from libc10_cuda: the device, streams, error checks, the caching allocator.
+// What projects of the ordinary ABI take from libc10_cuda: the device, streams, error checks, the caching
+// allocator.
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAFunctions.h>
@@ -19,7 +20,9 @@ DeviceIndex ExchangeDevice(DeviceIndex) { return 0; }
 DeviceIndex MaybeExchangeDevice(DeviceIndex) { return 0; }
 void SetTargetDevice() {}
 
-static CUDAStream the_stream() { return CUDAStream(CUDAStream::UNCHECKED, Stream(Stream::DEFAULT, Device(kCUDA, 0))); }
+static CUDAStream the_stream() {
+    return CUDAStream(CUDAStream::UNCHECKED, Stream(Stream::DEFAULT, Device(kCUDA, 0)));
+}
 CUDAStream getCurrentCUDAStream(DeviceIndex) { return the_stream(); }
 CUDAStream getDefaultCUDAStream(DeviceIndex) { return the_stream(); }
 CUDAStream getStreamFromPool(bool, DeviceIndex) { return the_stream(); }
@@ -30,8 +33,10 @@ cudaStream_t CUDAStream::stream() const { return nullptr; }
 bool CUDAStream::query() const { return true; }
 void CUDAStream::synchronize() const { C10_CUDA_CHECK(cudaDeviceSynchronize()); }
 
-void c10_cuda_check_implementation(int32_t error, const char* file, const char* function, uint32_t line, bool) {
-  TORCH_CHECK(error == 0, "CUDA error: ", cudaGetErrorString(cudaError_t(error)), " in ", function, " at ", file, ":", line);
+void c10_cuda_check_implementation(
+    int32_t error, const char* file, const char* function, uint32_t line, bool) {
+    TORCH_CHECK(error == 0, "CUDA error: ", cudaGetErrorString(cudaError_t(error)), " in ", function, " at ",
+        file, ":", line);
 }
 
 namespace CUDACachingAllocator {

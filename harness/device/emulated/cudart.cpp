@@ -1,14 +1,12 @@
-// The emulated libcudart.so.13: registration, launches, memory, properties. Everything is done when a call returns.
-// Functions of the real library that are not here are generated as stubs that report `cannot_emulate`.
+// The emulated libcudart.so.13: registration, launches, memory, properties. Everything is done when a call
+// returns. Functions of the real library that are not here are generated as stubs that report
+// `cannot_emulate`.
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 
-#include <algorithm>
-#include <cstdlib>
-#include <map>
 #include <mutex>
 
-#include "errors.h"
+#include "matrices.h"
 #include "modules.h"
 #include "tensor_map.h"
 
@@ -17,33 +15,30 @@
 namespace emulated {
 namespace {
 
+// ---- what nvcc's host code registers
 struct FatBinary {
-  std::vector<std::string> kernels;
-  Module* module = nullptr;
-  bool resolved = false;
+    std::vector<std::string> kernels;
+    Module* module = nullptr;
+    bool resolved = false;
 
-  Module* get() {
-    if (!resolved) module = claim_module(kernels);
-    resolved = true;
-    return module;
-  }
+    Module* get() {
+        if (!resolved) module = claim_module(kernels);
+        resolved = true;
+        return module;
+    }
 };
-
 struct HostVariable {
-  FatBinary* binary;
-  std::string name;
-  uint64_t size;
+    FatBinary* binary;
+    std::string name;
 };
-
 struct HostFunction {
-  FatBinary* binary;
-  Kernel kernel;
+    FatBinary* binary;
+    Kernel kernel;
 };
-
 struct Configuration {
-  dim3 grid, block;
-  size_t shared;
-  cudaStream_t stream;
+    dim3 grid, block;
+    size_t shared;
+    cudaStream_t stream;
 };
 
 // Never destroyed: libraries unregister at exit.
@@ -54,215 +49,141 @@ thread_local std::vector<Configuration> configurations;
 thread_local cudaError_t last = cudaSuccess;
 
 cudaError_t answer(int error) {
-  if (error) last = cudaError_t(error);
-  return cudaError_t(error);
+    if (error) last = cudaError_t(error);
+    return cudaError_t(error);
+}
+cudaError_t done() { return answer(sticky_error()); }
+template <class T, class V> cudaError_t give(T* to, V value) {
+    *to = T(value);
+    return done();
 }
 
-cudaError_t done() { return answer(sticky_error()); }
-
+// ---- kernels
 // A function is named by its host stub, or by the handle that __cudaGetKernel gave out.
 Kernel* find_kernel(const void* function) {
-  auto found = functions.find(function);
-  if (found == functions.end())
-    found = std::find_if(functions.begin(), functions.end(), [&](auto& f) { return &f.second.kernel == function; });
-  if (found == functions.end()) return nullptr;
-  Kernel& k = found->second.kernel;
-  if (!k.module) k.module = found->second.binary->get();
-  return &k;
+    for (auto& [stub, f] : functions) {
+        if (stub != function && &f.kernel != function) continue;
+        if (!f.kernel.module) f.kernel.module = f.binary->get();
+        return &f.kernel;
+    }
+    answer(cudaErrorInvalidDeviceFunction);
+    return nullptr;
+}
+
+Kernel* loaded_kernel(const void* function) {
+    Kernel* k = find_kernel(function);
+    return k && !answer(load_kernel(*k)) ? k : nullptr;
 }
 
 cudaError_t start(const void* function, Geometry g, dim3 grid, dim3 block, void** arguments, size_t shared) {
-  Kernel* k = find_kernel(function);
-  if (!k) return answer(cudaErrorInvalidDeviceFunction);
-  const uint32_t grids[] = {grid.x, grid.y, grid.z}, blocks[] = {block.x, block.y, block.z};
-  std::copy_n(grids, 3, g.grid);
-  std::copy_n(blocks, 3, g.block);
-  g.dynamic_shared = shared;
-  return answer(launch(*k, g, arguments));
+    Kernel* k = find_kernel(function);
+    if (!k) return last;
+    const u32 grids[] = {grid.x, grid.y, grid.z}, blocks[] = {block.x, block.y, block.z};
+    std::copy_n(grids, 3, g.grid);
+    std::copy_n(blocks, 3, g.block);
+    g.dynamic_shared = shared;
+    return answer(launch(*k, g, arguments));
 }
 
+Geometry geometry_of(const cudaLaunchConfig_t& c) {
+    Geometry g;
+    for (unsigned i = 0; i < c.numAttrs; i++) {
+        const auto& value = c.attrs[i].val;
+        if (c.attrs[i].id == cudaLaunchAttributeCooperative) g.cooperative = value.cooperative != 0;
+        if (c.attrs[i].id != cudaLaunchAttributeClusterDimension) continue;
+        const u32 cluster[] = {value.clusterDim.x, value.clusterDim.y, value.clusterDim.z};
+        std::copy_n(cluster, 3, g.cluster);
+    }
+    return g;
+}
+
+// ---- memory
 bool is_device(const void* p) {
-  Range r;
-  return find_range(reinterpret_cast<uint64_t>(p), 1, r);
+    Range r;
+    return find_range(address_of(p), 1, r);
 }
 
 // Whether the device end of a copy is memory of the device, as far as it goes.
 bool device_end(const void* p, size_t bytes) {
-  Range r;
-  const auto address = reinterpret_cast<uint64_t>(p);
-  if (!bytes || find_range(address, bytes, r)) return true;
-  report("crashed", nullptr, 0, "a copy of " + std::to_string(bytes) + " bytes: " + describe_address(address + bytes - 1), &address);
-  return false;
+    Range r;
+    const u64 address = address_of(p);
+    if (!bytes || find_range(address, bytes, r)) return true;
+    const std::string what = "a copy of " + std::to_string(bytes) + " bytes: ";
+    report("crashed", nullptr, 0, what + describe_address(address + bytes - 1), &address);
+    return false;
 }
 
 cudaError_t copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
-  if (sticky_error()) return done();
-  const bool to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice ||
-                         (kind == cudaMemcpyDefault && is_device(to));
-  const bool from_device = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice ||
-                           (kind == cudaMemcpyDefault && is_device(from));
-  if ((to_device && !device_end(to, bytes)) || (from_device && !device_end(from, bytes)))
-    return answer(cudaErrorInvalidValue);
-  std::memmove(to, from, bytes);
-  return cudaSuccess;
+    if (sticky_error()) return done();
+    const bool both = kind == cudaMemcpyDeviceToDevice, unknown = kind == cudaMemcpyDefault;
+    const bool to_device = both || kind == cudaMemcpyHostToDevice || (unknown && is_device(to));
+    const bool from_device = both || kind == cudaMemcpyDeviceToHost || (unknown && is_device(from));
+    if ((to_device && !device_end(to, bytes)) || (from_device && !device_end(from, bytes)))
+        return answer(cudaErrorInvalidValue);
+    std::memmove(to, from, bytes);
+    return cudaSuccess;
 }
 
-cudaError_t fill(void* to, int value, size_t bytes) {
-  if (sticky_error()) return done();
-  if (!device_end(to, bytes)) return answer(cudaErrorInvalidValue);
-  std::memset(to, value, bytes);
-  return cudaSuccess;
+cudaError_t copy_symbol(
+    const void* symbol, void* other, size_t n, size_t offset, cudaMemcpyKind kind, bool to) {
+    const auto known = host_variables.find(symbol);
+    if (known == host_variables.end()) return answer(cudaErrorInvalidSymbol);
+    Module* module = known->second.binary->get();
+    Variable* v = module ? find_variable(*module, known->second.name) : nullptr;
+    if (!v) return module ? cudaSuccess : answer(cudaErrorNotSupported);  // no kernel reads it
+    if (offset + n > v->size) return answer(cudaErrorInvalidValue);
+    void* at = host(v->address + offset);
+    return to ? copy(at, other, n, kind) : copy(other, at, n, kind);
 }
 
-cudaError_t allocate(void** p, size_t bytes, bool device) {
-  if (sticky_error()) return done();
-  *p = bytes ? std::aligned_alloc(256, (bytes + 511) / 256 * 256) : nullptr;
-  if (bytes && !*p) return answer(cudaErrorMemoryAllocation);
-  if (bytes) std::memset(*p, 0xff, bytes);
-  if (device) add_range(reinterpret_cast<uint64_t>(*p), bytes);
-  allocations[*p] = device ? bytes : 0;
-  return cudaSuccess;
+// ---- the device: an H100
+const struct {
+    cudaDeviceAttr attribute;
+    int value;
+} attributes[] = {
+    {cudaDevAttrMaxThreadsPerBlock, 1024},
+    {cudaDevAttrMaxBlockDimX, 1024},
+    {cudaDevAttrMaxBlockDimY, 1024},
+    {cudaDevAttrMaxBlockDimZ, 64},
+    {cudaDevAttrMaxGridDimX, 0x7fffffff},
+    {cudaDevAttrMaxGridDimY, 65535},
+    {cudaDevAttrMaxGridDimZ, 65535},
+    {cudaDevAttrMaxSharedMemoryPerBlock, SHARED_PER_BLOCK},
+    {cudaDevAttrMaxSharedMemoryPerBlockOptin, SHARED_OPT_IN},
+    {cudaDevAttrWarpSize, 32},
+    {cudaDevAttrMaxSharedMemoryPerMultiprocessor, SHARED_PER_SM},
+    {cudaDevAttrReservedSharedMemoryPerBlock, SHARED_RESERVED},
+    {cudaDevAttrTotalConstantMemory, 64 << 10},
+    {cudaDevAttrMaxRegistersPerBlock, 65536},
+    {cudaDevAttrMaxRegistersPerMultiprocessor, 65536},
+    {cudaDevAttrClockRate, 1980000},
+    {cudaDevAttrMemoryClockRate, 2619000},
+    {cudaDevAttrGlobalMemoryBusWidth, 5120},
+    {cudaDevAttrL2CacheSize, 50 << 20},
+    {cudaDevAttrMaxThreadsPerMultiProcessor, 2048},
+    {cudaDevAttrMaxBlocksPerMultiprocessor, 32},
+    {cudaDevAttrComputeCapabilityMajor, 9},
+    {cudaDevAttrConcurrentKernels, 1},
+    {cudaDevAttrUnifiedAddressing, 1},
+    {cudaDevAttrManagedMemory, 1},
+    {cudaDevAttrCooperativeLaunch, 1},
+    {cudaDevAttrClusterLaunch, 1},
+    {cudaDevAttrMemoryPoolsSupported, 1},
+    {cudaDevAttrGlobalL1CacheSupported, 1},
+    {cudaDevAttrLocalL1CacheSupported, 1},
+};
+
+int attribute(cudaDeviceAttr which) {
+    if (which == cudaDevAttrMultiProcessorCount) return int(options.multiprocessors);
+    for (const auto& one : attributes)
+        if (one.attribute == which) return one.value;
+    return 0;
 }
 
-cudaError_t release_memory(void* p) {
-  if (!p) return cudaSuccess;
-  const auto found = allocations.find(p);
-  if (found == allocations.end()) return answer(cudaErrorInvalidValue);
-  if (found->second) remove_range(reinterpret_cast<uint64_t>(p), found->second);
-  allocations.erase(found);
-  std::free(p);
-  return done();
-}
-
-Variable* symbol(const void* host) {
-  const auto found = host_variables.find(host);
-  if (found == host_variables.end()) return nullptr;
-  HostVariable& v = found->second;
-  Module* module = v.binary->get();
-  return module ? find_variable(*module, v.name) : nullptr;
-}
-
-cudaError_t symbol_copy(const void* host, void* other, size_t bytes, size_t offset, cudaMemcpyKind kind, bool to_symbol) {
-  const auto known = host_variables.find(host);
-  if (known == host_variables.end()) return answer(cudaErrorInvalidSymbol);
-  Variable* v = symbol(host);
-  if (!v) return known->second.binary->get() ? cudaSuccess : answer(cudaErrorNotSupported);  // no kernel reads it
-  if (offset + bytes > v->size) return answer(cudaErrorInvalidValue);
-  void* at = reinterpret_cast<void*>(v->address + offset);
-  return to_symbol ? copy(at, other, bytes, kind) : copy(other, at, bytes, kind);
-}
-
-int attribute(int number) {
-  switch (number) {
-    case cudaDevAttrMaxThreadsPerBlock: return 1024;
-    case cudaDevAttrMaxBlockDimX: case cudaDevAttrMaxBlockDimY: return 1024;
-    case cudaDevAttrMaxBlockDimZ: return 64;
-    case cudaDevAttrMaxGridDimX: return 0x7fffffff;
-    case cudaDevAttrMaxGridDimY: case cudaDevAttrMaxGridDimZ: return 65535;
-    case cudaDevAttrMaxSharedMemoryPerBlock: return 48 << 10;
-    case cudaDevAttrMaxSharedMemoryPerBlockOptin: return 227 << 10;
-    case cudaDevAttrMaxSharedMemoryPerMultiprocessor: return 228 << 10;
-    case cudaDevAttrReservedSharedMemoryPerBlock: return 1 << 10;
-    case cudaDevAttrTotalConstantMemory: return 64 << 10;
-    case cudaDevAttrWarpSize: return 32;
-    case cudaDevAttrMaxRegistersPerBlock: case cudaDevAttrMaxRegistersPerMultiprocessor: return 65536;
-    case cudaDevAttrClockRate: return 1980000;
-    case cudaDevAttrMemoryClockRate: return 2619000;
-    case cudaDevAttrGlobalMemoryBusWidth: return 5120;
-    case cudaDevAttrL2CacheSize: return 50 << 20;
-    case cudaDevAttrMultiProcessorCount: return int(options.multiprocessors);
-    case cudaDevAttrMaxThreadsPerMultiProcessor: return 2048;
-    case cudaDevAttrMaxBlocksPerMultiprocessor: return 32;
-    case cudaDevAttrComputeCapabilityMajor: return 9;
-    case cudaDevAttrConcurrentKernels: case cudaDevAttrUnifiedAddressing: case cudaDevAttrManagedMemory:
-    case cudaDevAttrCooperativeLaunch: case cudaDevAttrClusterLaunch: case cudaDevAttrMemoryPoolsSupported:
-    case cudaDevAttrGlobalL1CacheSupported: case cudaDevAttrLocalL1CacheSupported: return 1;
-    default: return 0;
-  }
-}
-
-Geometry geometry_of(const cudaLaunchConfig_t& c) {
-  Geometry g;
-  for (unsigned i = 0; i < c.numAttrs; i++) {
-    const auto& value = c.attrs[i].val;
-    if (c.attrs[i].id == cudaLaunchAttributeCooperative) g.cooperative = value.cooperative != 0;
-    if (c.attrs[i].id != cudaLaunchAttributeClusterDimension) continue;
-    const uint32_t cluster[] = {value.clusterDim.x, value.clusterDim.y, value.clusterDim.z};
-    std::copy_n(cluster, 3, g.cluster);
-  }
-  return g;
-}
-
-Type type_of(CUtensorMapDataType type) {
-  switch (type) {
-    case CU_TENSOR_MAP_DATA_TYPE_UINT8: return Type::U8;
-    case CU_TENSOR_MAP_DATA_TYPE_UINT16: return Type::B16;
-    case CU_TENSOR_MAP_DATA_TYPE_INT32: return Type::S32;
-    case CU_TENSOR_MAP_DATA_TYPE_UINT64: return Type::U64;
-    case CU_TENSOR_MAP_DATA_TYPE_INT64: return Type::S64;
-    case CU_TENSOR_MAP_DATA_TYPE_FLOAT16: return Type::F16;
-    case CU_TENSOR_MAP_DATA_TYPE_BFLOAT16: return Type::BF16;
-    case CU_TENSOR_MAP_DATA_TYPE_FLOAT64: return Type::F64;
-    case CU_TENSOR_MAP_DATA_TYPE_UINT32: return Type::U32;
-    default: return Type::F32;
-  }
-}
-
-uint8_t element_size(Type type) {
-  switch (type) {
-    case Type::U8: return 1;
-    case Type::B16: case Type::F16: case Type::BF16: return 2;
-    case Type::U64: case Type::S64: case Type::F64: return 8;
-    default: return 4;
-  }
-}
-
-CUresult encode_tiled(CUtensorMap* map, CUtensorMapDataType type, cuuint32_t rank, void* address, const cuuint64_t* dims,
-                      const cuuint64_t* strides, const cuuint32_t* box, const cuuint32_t* steps,
-                      CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle, CUtensorMapL2promotion,
-                      CUtensorMapFloatOOBfill fill) {
-  static const uint8_t widths[] = {0, 32, 64, 128};
-  if (interleave != CU_TENSOR_MAP_INTERLEAVE_NONE || swizzle > CU_TENSOR_MAP_SWIZZLE_128B) {
-    report("cannot_emulate", nullptr, 0, "cuTensorMapEncodeTiled: interleaved layouts and atomic swizzles");
-    return CUDA_ERROR_NOT_SUPPORTED;
-  }
-  if (rank < 1 || rank > 5 || !address || reinterpret_cast<uint64_t>(address) % 16) return CUDA_ERROR_INVALID_VALUE;
-  TensorMap m{};
-  m.magic = TENSOR_MAP_MAGIC;
-  m.rank = uint8_t(rank);
-  m.type = uint8_t(type_of(type));
-  m.element_bytes = element_size(type_of(type));
-  m.swizzle = widths[swizzle];
-  m.fill_nan = fill == CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA;
-  m.address = reinterpret_cast<uint64_t>(address);
-  for (uint32_t i = 0; i < rank; i++) {
-    if (!dims[i] || dims[i] > 1ull << 32 || !box[i] || box[i] > 256) return CUDA_ERROR_INVALID_VALUE;
-    if (i && (strides[i - 1] % 16 || strides[i - 1] >= 1ull << 40)) return CUDA_ERROR_INVALID_VALUE;
-    if (steps[i] != 1) {
-      report("cannot_emulate", nullptr, 0, "cuTensorMapEncodeTiled: element strides other than 1");
-      return CUDA_ERROR_NOT_SUPPORTED;
-    }
-    m.dims[i] = dims[i];
-    m.box[i] = uint16_t(box[i]);
-    m.pitches[i] = i ? strides[i - 1] : m.element_bytes;
-  }
-  const uint32_t inner = box[0] * m.element_bytes;
-  if (inner % 16 || (m.swizzle && inner > m.swizzle)) return CUDA_ERROR_INVALID_VALUE;
-  static_assert(sizeof m <= sizeof *map);
-  std::memset(map, 0, sizeof *map);
-  std::memcpy(map, &m, sizeof m);
-  return CUDA_SUCCESS;
-}
-
-CUresult replace_address(CUtensorMap* map, void* address) {
-  TensorMap m;
-  std::memcpy(&m, map, sizeof m);
-  m.address = reinterpret_cast<uint64_t>(address);
-  std::memcpy(map, &m, sizeof m);
-  return CUDA_SUCCESS;
-}
-
-const struct { int code; const char *name, *text; } errors[] = {
+const struct {
+    int code;
+    const char *name, *text;
+} errors[] = {
     {0, "cudaSuccess", "no error"},
     {1, "cudaErrorInvalidValue", "invalid argument"},
     {2, "cudaErrorMemoryAllocation", "out of memory"},
@@ -278,288 +199,299 @@ const struct { int code; const char *name, *text; } errors[] = {
 
 }  // namespace
 
-// For the torch side: memory that tensors refer to, and the error that ended a kernel.
-API void emulated_add_range(uint64_t begin, uint64_t size) { add_range(begin, size); }
-API void emulated_remove_range(uint64_t begin, uint64_t size) { remove_range(begin, size); }
+// ---- for the torch side: memory that tensors refer to, and the error that ended a kernel
+API void emulated_add_range(u64 begin, u64 size) { add_range(begin, size); }
+API void emulated_remove_range(u64 begin, u64 size) { remove_range(begin, size); }
 API int emulated_error() { return sticky_error(); }
 // Schedules of the launches to come: the first has this seed, each launch adds one.
-API void emulated_seed(uint64_t seed) { options.seed = seed; }
+API void emulated_seed(u64 seed) { options.seed = seed; }
 // Forgets the error that ended a kernel, and what was reported: a test goes on to the next kernel.
 API void emulated_reset() {
-  set_sticky(0);
-  forget_reports();
+    set_sticky(0);
+    forget_reports();
 }
 API int emulated_unsupported(const char* function) {
-  report("cannot_emulate", nullptr, 0, std::string("the CUDA runtime function ") + function);
-  return answer(cudaErrorNotSupported);
+    report("cannot_emulate", nullptr, 0, std::string("the CUDA runtime function ") + function);
+    return answer(cudaErrorNotSupported);
 }
 
 }  // namespace emulated
 
 using namespace emulated;
 
-// ---- registration, by nvcc's host code
+// ---- functions that do what another one does with the first arguments. Those of `emulated_status` do
+// nothing but say whether a kernel has failed: streams and events are over when a call returns.
+API int emulated_status() { return done(); }
+asm(R"(
+.macro same_as function, names:vararg
+.irp name, \names
+.globl \name
+.set \name, \function
+.endr
+.endm
+same_as cudaLaunchKernel, __cudaLaunchKernel, __cudaLaunchKernel_ptsz
+same_as cudaOccupancyMaxActiveBlocksPerMultiprocessor, cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags
+same_as cudaRuntimeGetVersion, cudaDriverGetVersion
+same_as cudaMalloc, cudaMallocAsync, cudaMallocManaged, cudaMallocHost, cudaHostAlloc
+same_as cudaFree, cudaFreeAsync, cudaFreeHost
+same_as cudaMemcpy, cudaMemcpyAsync
+same_as cudaMemset, cudaMemsetAsync
+same_as cudaMemcpyToSymbol, cudaMemcpyToSymbolAsync
+same_as cudaMemcpyFromSymbol, cudaMemcpyFromSymbolAsync
+same_as cudaStreamCreate, cudaStreamCreateWithFlags, cudaStreamCreateWithPriority
+same_as cudaEventCreate, cudaEventCreateWithFlags
+same_as emulated_status, cudaDeviceSynchronize, cudaDeviceSetLimit, cudaFuncSetCacheConfig
+same_as emulated_status, cudaCtxResetPersistingL2Cache, cudaThreadExchangeStreamCaptureMode
+same_as emulated_status, cudaStreamDestroy, cudaStreamSynchronize, cudaStreamQuery, cudaStreamWaitEvent
+same_as emulated_status, cudaStreamSetAttribute, cudaEventRecord, cudaEventRecordWithFlags, cudaEventQuery
+same_as emulated_status, cudaEventSynchronize, cudaEventDestroy
+)");
+
+// ---- registration
 API void** __cudaRegisterFatBinary(void*) { return reinterpret_cast<void**>(new FatBinary); }
 API void __cudaRegisterFatBinaryEnd(void**) {}
 API void __cudaUnregisterFatBinary(void**) {}
 API char __cudaInitModule(void**) { return 0; }
-API void __cudaRegisterFunction(void** handle, const char* host, char*, const char* name, int, void*, void*, void*, void*, int*) {
-  auto* binary = reinterpret_cast<FatBinary*>(handle);
-  binary->kernels.push_back(name);
-  HostFunction& f = functions[host];
-  f.binary = binary;
-  f.kernel = Kernel{};
-  f.kernel.name = name;
+API void __cudaRegisterFunction(
+    void** handle, const char* stub, char*, const char* name, int, void*, void*, void*, void*, int*) {
+    auto* binary = reinterpret_cast<FatBinary*>(handle);
+    binary->kernels.push_back(name);
+    functions[stub] = {binary, Kernel{name}};
 }
-API void __cudaRegisterVar(void** handle, char* host, char*, const char* name, int, size_t size, int, int) {
-  host_variables[host] = {reinterpret_cast<FatBinary*>(handle), name, size};
+API void __cudaRegisterVar(void** handle, char* stub, char*, const char* name, int, size_t, int, int) {
+    host_variables[stub] = {reinterpret_cast<FatBinary*>(handle), name};
 }
 API unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared, cudaStream_t stream) {
-  configurations.push_back({grid, block, shared, stream});
-  return 0;
+    configurations.push_back({grid, block, shared, stream});
+    return 0;
 }
 API cudaError_t __cudaPopCallConfiguration(dim3* grid, dim3* block, size_t* shared, void* stream) {
-  if (configurations.empty()) return answer(cudaErrorMissingConfiguration);
-  const Configuration c = configurations.back();
-  configurations.pop_back();
-  *grid = c.grid;
-  *block = c.block;
-  *shared = c.shared;
-  *static_cast<cudaStream_t*>(stream) = c.stream;
-  return cudaSuccess;
+    if (configurations.empty()) return answer(cudaErrorMissingConfiguration);
+    const Configuration c = configurations.back();
+    configurations.pop_back();
+    *grid = c.grid;
+    *block = c.block;
+    *shared = c.shared;
+    return give(static_cast<cudaStream_t*>(stream), c.stream);
 }
 API cudaError_t __cudaGetKernel(cudaKernel_t* kernel, const void* function) {
-  Kernel* k = find_kernel(function);
-  if (!k) return answer(cudaErrorInvalidDeviceFunction);
-  *kernel = reinterpret_cast<cudaKernel_t>(k);
-  return cudaSuccess;
-}
-API cudaError_t __cudaLaunchKernel(cudaKernel_t f, dim3 g, dim3 b, void** arguments, size_t shared, cudaStream_t) {
-  return start(f, {}, g, b, arguments, shared);
-}
-API cudaError_t __cudaLaunchKernel_ptsz(cudaKernel_t f, dim3 g, dim3 b, void** arguments, size_t shared, cudaStream_t) {
-  return start(f, {}, g, b, arguments, shared);
+    Kernel* k = find_kernel(function);
+    return k ? give(kernel, reinterpret_cast<cudaKernel_t>(k)) : last;
 }
 
 // ---- launches
-API cudaError_t cudaLaunchKernel(const void* f, dim3 g, dim3 b, void** arguments, size_t shared, cudaStream_t) {
-  return start(f, {}, g, b, arguments, shared);
+API cudaError_t cudaLaunchKernel(
+    const void* f, dim3 g, dim3 b, void** arguments, size_t shared, cudaStream_t) {
+    return start(f, {}, g, b, arguments, shared);
 }
-API cudaError_t cudaLaunchCooperativeKernel(const void* f, dim3 g, dim3 b, void** arguments, size_t shared, cudaStream_t) {
-  Geometry geometry;
-  geometry.cooperative = true;
-  return start(f, geometry, g, b, arguments, shared);
+API cudaError_t cudaLaunchCooperativeKernel(
+    const void* f, dim3 g, dim3 b, void** arguments, size_t shared, cudaStream_t) {
+    Geometry geometry;
+    geometry.cooperative = true;
+    return start(f, geometry, g, b, arguments, shared);
 }
 API cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* c, const void* f, void** arguments) {
-  return start(f, geometry_of(*c), c->gridDim, c->blockDim, arguments, c->dynamicSmemBytes);
-}
-API cudaError_t cudaLaunchHostFunc(cudaStream_t, cudaHostFn_t f, void* data) {
-  f(data);
-  return cudaSuccess;
+    return start(f, geometry_of(*c), c->gridDim, c->blockDim, arguments, c->dynamicSmemBytes);
 }
 API cudaError_t cudaFuncSetAttribute(const void* f, cudaFuncAttribute which, int value) {
-  Kernel* k = find_kernel(f);
-  if (!k) return answer(cudaErrorInvalidDeviceFunction);
-  if (load_kernel(*k)) return done();
-  if (which == cudaFuncAttributeMaxDynamicSharedMemorySize) {
-    if (value < 0 || uint32_t(value) + k->info->shared_bytes > 227u << 10) return answer(cudaErrorInvalidValue);
-    k->most_dynamic_shared = value;
-  }
-  if (which == cudaFuncAttributeNonPortableClusterSizeAllowed) k->large_clusters = value != 0;
-  return cudaSuccess;
+    Kernel* k = loaded_kernel(f);
+    if (!k) return last;
+    if (which == cudaFuncAttributeNonPortableClusterSizeAllowed) k->large_clusters = value != 0;
+    if (which != cudaFuncAttributeMaxDynamicSharedMemorySize) return cudaSuccess;
+    if (value < 0 || u32(value) + k->info->shared_bytes > SHARED_OPT_IN) return answer(cudaErrorInvalidValue);
+    k->most_dynamic_shared = u32(value);
+    return cudaSuccess;
 }
 API cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* a, const void* f) {
-  Kernel* k = find_kernel(f);
-  if (!k) return answer(cudaErrorInvalidDeviceFunction);
-  if (load_kernel(*k)) return done();
-  *a = {};
-  a->sharedSizeBytes = k->info->shared_bytes;
-  a->localSizeBytes = k->info->local_bytes;
-  a->maxThreadsPerBlock = int(k->info->max_threads);
-  a->numRegs = 32;
-  a->ptxVersion = a->binaryVersion = 90;
-  a->maxDynamicSharedSizeBytes = k->most_dynamic_shared ? k->most_dynamic_shared : (48 << 10) - int(k->info->shared_bytes);
-  a->nonPortableClusterSizeAllowed = k->large_clusters;
-  return cudaSuccess;
+    Kernel* k = loaded_kernel(f);
+    if (!k) return last;
+    *a = {};
+    a->sharedSizeBytes = k->info->shared_bytes;
+    a->localSizeBytes = k->info->local_bytes;
+    a->maxThreadsPerBlock = int(k->info->max_threads);
+    a->numRegs = 32;
+    a->ptxVersion = a->binaryVersion = 90;
+    a->maxDynamicSharedSizeBytes = int(k->most_dynamic_shared);
+    a->nonPortableClusterSizeAllowed = k->large_clusters;
+    return cudaSuccess;
 }
-API cudaError_t cudaFuncSetCacheConfig(const void*, cudaFuncCache) { return done(); }
-API cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* n, const void* f, int threads, size_t shared) {
-  Kernel* k = find_kernel(f);
-  if (!k) return answer(cudaErrorInvalidDeviceFunction);
-  if (load_kernel(*k)) return done();
-  *n = int(resident_blocks(uint32_t(threads), k->info->shared_bytes + shared));
-  return cudaSuccess;
-}
-API cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* n, const void* f, int threads, size_t shared, unsigned) {
-  return cudaOccupancyMaxActiveBlocksPerMultiprocessor(n, f, threads, shared);
+API cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+    int* n, const void* f, int threads, size_t shared) {
+    Kernel* k = loaded_kernel(f);
+    return k ? give(n, resident_blocks(u32(threads), k->info->shared_bytes + shared)) : last;
 }
 API cudaError_t cudaOccupancyMaxActiveClusters(int* n, const void* f, const cudaLaunchConfig_t* c) {
-  const Geometry g = geometry_of(*c);
-  const cudaError_t error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(
-      n, f, int(c->blockDim.x * c->blockDim.y * c->blockDim.z), c->dynamicSmemBytes);
-  *n = *n * int(options.multiprocessors) / int(g.cluster[0] * g.cluster[1] * g.cluster[2]);
-  return error;
+    const int threads = int(c->blockDim.x * c->blockDim.y * c->blockDim.z);
+    const auto error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(n, f, threads, c->dynamicSmemBytes);
+    *n = *n * int(options.multiprocessors) / int(product(geometry_of(*c).cluster));
+    return error;
 }
 API cudaError_t cudaOccupancyMaxPotentialClusterSize(int* n, const void* f, const cudaLaunchConfig_t*) {
-  const Kernel* k = find_kernel(f);
-  *n = k && k->large_clusters ? 16 : 8;
-  return done();
+    const Kernel* k = find_kernel(f);
+    return give(n, k && k->large_clusters ? 16 : 8);
 }
 
 // ---- errors
-API cudaError_t cudaGetLastError() {
-  const cudaError_t error = last ? last : cudaError_t(sticky_error());
-  last = cudaSuccess;
-  return error;
-}
 API cudaError_t cudaPeekAtLastError() { return last ? last : cudaError_t(sticky_error()); }
+API cudaError_t cudaGetLastError() {
+    const cudaError_t error = cudaPeekAtLastError();
+    last = cudaSuccess;
+    return error;
+}
 API const char* cudaGetErrorString(cudaError_t e) {
-  for (const auto& one : errors)
-    if (one.code == e) return one.text;
-  return "an error of the emulated CUDA runtime";
+    for (const auto& one : errors)
+        if (one.code == e) return one.text;
+    return "an error of the emulated CUDA runtime";
 }
 API const char* cudaGetErrorName(cudaError_t e) {
-  for (const auto& one : errors)
-    if (one.code == e) return one.name;
-  return "cudaErrorUnknown";
+    for (const auto& one : errors)
+        if (one.code == e) return one.name;
+    return "cudaErrorUnknown";
 }
 
 // ---- the device
-API cudaError_t cudaGetDevice(int* device) { return *device = 0, cudaSuccess; }
+API cudaError_t cudaGetDevice(int* device) { return give(device, 0); }
 API cudaError_t cudaSetDevice(int device) { return device ? answer(cudaErrorInvalidDevice) : cudaSuccess; }
-API cudaError_t cudaGetDeviceCount(int* count) { return *count = 1, cudaSuccess; }
-API cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr which, int) { return *value = attribute(which), cudaSuccess; }
-API cudaError_t cudaRuntimeGetVersion(int* version) { return *version = CUDART_VERSION, cudaSuccess; }
-API cudaError_t cudaDriverGetVersion(int* version) { return *version = CUDART_VERSION, cudaSuccess; }
+API cudaError_t cudaGetDeviceCount(int* count) { return give(count, 1); }
+API cudaError_t cudaRuntimeGetVersion(int* version) { return give(version, CUDART_VERSION); }
+API cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr which, int) {
+    *value = attribute(which);
+    return cudaSuccess;
+}
+API cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
+    *least = 0;
+    return give(greatest, -5);
+}
 API cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int) {
-  *p = {};
-  std::strcpy(p->name, "NVIDIA H100 80GB HBM3");
-  p->totalGlobalMem = 80ull << 30;
-  p->sharedMemPerBlock = 48 << 10;
-  p->sharedMemPerBlockOptin = 227 << 10;
-  p->sharedMemPerMultiprocessor = 228 << 10;
-  p->reservedSharedMemPerBlock = 1 << 10;
-  p->regsPerBlock = p->regsPerMultiprocessor = 65536;
-  p->warpSize = 32;
-  p->maxThreadsPerBlock = p->maxThreadsDim[0] = p->maxThreadsDim[1] = 1024;
-  p->maxThreadsDim[2] = 64;
-  p->maxGridSize[0] = 0x7fffffff;
-  p->maxGridSize[1] = p->maxGridSize[2] = 65535;
-  p->totalConstMem = 64 << 10;
-  p->major = 9;
-  p->multiProcessorCount = int(options.multiprocessors);
-  p->maxThreadsPerMultiProcessor = 2048;
-  p->maxBlocksPerMultiProcessor = 32;
-  p->l2CacheSize = 50 << 20;
-  p->memoryBusWidth = 5120;
-  p->cooperativeLaunch = p->unifiedAddressing = p->managedMemory = p->concurrentKernels = 1;
-  return cudaSuccess;
+    *p = {};
+    std::strcpy(p->name, "NVIDIA H100 80GB HBM3");
+    p->totalGlobalMem = 80ull << 30;
+    p->sharedMemPerBlock = SHARED_PER_BLOCK;
+    p->sharedMemPerBlockOptin = SHARED_OPT_IN;
+    p->sharedMemPerMultiprocessor = SHARED_PER_SM;
+    p->reservedSharedMemPerBlock = SHARED_RESERVED;
+    p->totalConstMem = 64 << 10;
+    const std::pair<int cudaDeviceProp::*, cudaDeviceAttr> fields[] = {
+        {&cudaDeviceProp::regsPerBlock, cudaDevAttrMaxRegistersPerBlock},
+        {&cudaDeviceProp::regsPerMultiprocessor, cudaDevAttrMaxRegistersPerMultiprocessor},
+        {&cudaDeviceProp::warpSize, cudaDevAttrWarpSize},
+        {&cudaDeviceProp::maxThreadsPerBlock, cudaDevAttrMaxThreadsPerBlock},
+        {&cudaDeviceProp::major, cudaDevAttrComputeCapabilityMajor},
+        {&cudaDeviceProp::multiProcessorCount, cudaDevAttrMultiProcessorCount},
+        {&cudaDeviceProp::maxThreadsPerMultiProcessor, cudaDevAttrMaxThreadsPerMultiProcessor},
+        {&cudaDeviceProp::maxBlocksPerMultiProcessor, cudaDevAttrMaxBlocksPerMultiprocessor},
+        {&cudaDeviceProp::l2CacheSize, cudaDevAttrL2CacheSize},
+        {&cudaDeviceProp::memoryBusWidth, cudaDevAttrGlobalMemoryBusWidth},
+        {&cudaDeviceProp::cooperativeLaunch, cudaDevAttrCooperativeLaunch},
+        {&cudaDeviceProp::unifiedAddressing, cudaDevAttrUnifiedAddressing},
+        {&cudaDeviceProp::managedMemory, cudaDevAttrManagedMemory},
+        {&cudaDeviceProp::concurrentKernels, cudaDevAttrConcurrentKernels},
+    };
+    for (const auto& [field, which] : fields) p->*field = attribute(which);
+    for (int i = 0; i < 3; i++) {
+        p->maxThreadsDim[i] = attribute(cudaDeviceAttr(cudaDevAttrMaxBlockDimX + i));
+        p->maxGridSize[i] = attribute(cudaDeviceAttr(cudaDevAttrMaxGridDimX + i));
+    }
+    return cudaSuccess;
 }
-API cudaError_t cudaDeviceSynchronize() { return done(); }
-API cudaError_t cudaDeviceSetLimit(cudaLimit, size_t) { return done(); }
-API cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) { return *least = 0, *greatest = -5, done(); }
-API cudaError_t cudaCtxResetPersistingL2Cache() { return done(); }
-API cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** f, unsigned, unsigned long long, cudaDriverEntryPointQueryResult* status) {
-  const std::string wanted = name;
-  *f = wanted == "cuTensorMapEncodeTiled" ? reinterpret_cast<void*>(&encode_tiled)
-       : wanted == "cuTensorMapReplaceAddress" ? reinterpret_cast<void*>(&replace_address) : nullptr;
-  if (status) *status = *f ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
-  if (!*f) emulated_unsupported(name);
-  return *f ? cudaSuccess : cudaErrorNotSupported;
+API cudaError_t cudaGetDriverEntryPointByVersion(
+    const char* name, void** f, unsigned, unsigned long long, cudaDriverEntryPointQueryResult* status) {
+    const bool known = !std::strcmp(name, "cuTensorMapEncodeTiled");
+    *f = known ? reinterpret_cast<void*>(&cuTensorMapEncodeTiled) : nullptr;
+    if (status) *status = known ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
+    return known ? cudaSuccess : cudaError_t(emulated_unsupported(name));
 }
-API cudaError_t cudaGetDriverEntryPoint(const char* name, void** f, unsigned long long flags, cudaDriverEntryPointQueryResult* status) {
-  return cudaGetDriverEntryPointByVersion(name, f, CUDART_VERSION, flags, status);
-}
-// So that a program that links -lcuda finds it too; the emulated libcuda.so.1 forwards here.
-API CUresult emulated_encode_tiled(CUtensorMap* map, CUtensorMapDataType type, cuuint32_t rank, void* address,
-                                   const cuuint64_t* dims, const cuuint64_t* strides, const cuuint32_t* box,
-                                   const cuuint32_t* steps, CUtensorMapInterleave i, CUtensorMapSwizzle s,
-                                   CUtensorMapL2promotion l, CUtensorMapFloatOOBfill f) {
-  return encode_tiled(map, type, rank, address, dims, strides, box, steps, i, s, l, f);
+API cudaError_t cudaGetDriverEntryPoint(
+    const char* name, void** f, unsigned long long flags, cudaDriverEntryPointQueryResult* status) {
+    return cudaGetDriverEntryPointByVersion(name, f, CUDART_VERSION, flags, status);
 }
 
 // ---- memory
-API cudaError_t cudaMalloc(void** p, size_t n) { return allocate(p, n, true); }
-API cudaError_t cudaMallocAsync(void** p, size_t n, cudaStream_t) { return allocate(p, n, true); }
-API cudaError_t cudaMallocManaged(void** p, size_t n, unsigned) { return allocate(p, n, true); }
-API cudaError_t cudaMallocHost(void** p, size_t n) { return allocate(p, n, true); }
-API cudaError_t cudaHostAlloc(void** p, size_t n, unsigned) { return allocate(p, n, true); }
-API cudaError_t cudaFree(void* p) { return release_memory(p); }
-API cudaError_t cudaFreeAsync(void* p, cudaStream_t) { return release_memory(p); }
-API cudaError_t cudaFreeHost(void* p) { return release_memory(p); }
-API cudaError_t cudaMemGetInfo(size_t* free, size_t* total) { return *free = 79ull << 30, *total = 80ull << 30, done(); }
-API cudaError_t cudaMemcpy(void* to, const void* from, size_t n, cudaMemcpyKind kind) { return copy(to, from, n, kind); }
-API cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t n, cudaMemcpyKind kind, cudaStream_t) {
-  return copy(to, from, n, kind);
+API cudaError_t cudaMalloc(void** p, size_t bytes) {
+    if (sticky_error()) return done();
+    *p = bytes ? std::aligned_alloc(256, (bytes + 511) / 256 * 256) : nullptr;
+    if (bytes && !*p) return answer(cudaErrorMemoryAllocation);
+    if (bytes) std::memset(*p, 0xff, bytes);
+    add_range(address_of(*p), bytes);
+    allocations[*p] = bytes;
+    return cudaSuccess;
 }
-API cudaError_t cudaMemcpy2D(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width, size_t height, cudaMemcpyKind kind) {
-  cudaError_t error = cudaSuccess;
-  for (size_t row = 0; row < height && !error; row++)
-    error = copy(static_cast<char*>(to) + row * to_pitch, static_cast<const char*>(from) + row * from_pitch, width, kind);
-  return error;
+API cudaError_t cudaFree(void* p) {
+    if (!p) return cudaSuccess;
+    const auto found = allocations.find(p);
+    if (found == allocations.end()) return answer(cudaErrorInvalidValue);
+    remove_range(address_of(p), found->second);
+    allocations.erase(found);
+    std::free(p);
+    return done();
 }
-API cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width, size_t height, cudaMemcpyKind kind, cudaStream_t) {
-  return cudaMemcpy2D(to, to_pitch, from, from_pitch, width, height, kind);
+API cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
+    *free = 79ull << 30;
+    return give(total, 80ull << 30);
 }
-API cudaError_t cudaMemset(void* p, int value, size_t n) { return fill(p, value, n); }
-API cudaError_t cudaMemsetAsync(void* p, int value, size_t n, cudaStream_t) { return fill(p, value, n); }
-API cudaError_t cudaMemset2DAsync(void* p, size_t pitch, int value, size_t width, size_t height, cudaStream_t) {
-  cudaError_t error = cudaSuccess;
-  for (size_t row = 0; row < height && !error; row++) error = fill(static_cast<char*>(p) + row * pitch, value, width);
-  return error;
+API cudaError_t cudaMemcpy(void* to, const void* from, size_t n, cudaMemcpyKind kind) {
+    return copy(to, from, n, kind);
 }
-API cudaError_t cudaMemcpyToSymbol(const void* s, const void* from, size_t n, size_t offset, cudaMemcpyKind kind) {
-  return symbol_copy(s, const_cast<void*>(from), n, offset, kind, true);
+API cudaError_t cudaMemset(void* to, int value, size_t bytes) {
+    if (sticky_error()) return done();
+    if (!device_end(to, bytes)) return answer(cudaErrorInvalidValue);
+    std::memset(to, value, bytes);
+    return cudaSuccess;
 }
-API cudaError_t cudaMemcpyToSymbolAsync(const void* s, const void* from, size_t n, size_t offset, cudaMemcpyKind kind, cudaStream_t) {
-  return symbol_copy(s, const_cast<void*>(from), n, offset, kind, true);
+API cudaError_t cudaMemcpyToSymbol(
+    const void* symbol, const void* from, size_t n, size_t offset, cudaMemcpyKind kind) {
+    return copy_symbol(symbol, const_cast<void*>(from), n, offset, kind, true);
 }
-API cudaError_t cudaMemcpyFromSymbol(void* to, const void* s, size_t n, size_t offset, cudaMemcpyKind kind) {
-  return symbol_copy(s, to, n, offset, kind, false);
-}
-API cudaError_t cudaMemcpyFromSymbolAsync(void* to, const void* s, size_t n, size_t offset, cudaMemcpyKind kind, cudaStream_t) {
-  return symbol_copy(s, to, n, offset, kind, false);
-}
-API cudaError_t cudaGetSymbolAddress(void** p, const void* s) {
-  Variable* v = symbol(s);
-  *p = v ? reinterpret_cast<void*>(v->address) : nullptr;
-  return answer(v ? cudaSuccess : cudaErrorInvalidSymbol);
-}
-API cudaError_t cudaGetSymbolSize(size_t* n, const void* s) {
-  const auto found = host_variables.find(s);
-  if (found == host_variables.end()) return answer(cudaErrorInvalidSymbol);
-  return *n = found->second.size, cudaSuccess;
+API cudaError_t cudaMemcpyFromSymbol(
+    void* to, const void* symbol, size_t n, size_t offset, cudaMemcpyKind kind) {
+    return copy_symbol(symbol, to, n, offset, kind, false);
 }
 API cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* a, const void* p) {
-  *a = {};
-  const bool device = is_device(p);
-  a->type = device ? cudaMemoryTypeDevice : cudaMemoryTypeUnregistered;
-  a->devicePointer = device ? const_cast<void*>(p) : nullptr;
-  a->hostPointer = device ? nullptr : const_cast<void*>(p);
-  return done();
+    *a = {};
+    a->type = is_device(p) ? cudaMemoryTypeDevice : cudaMemoryTypeUnregistered;
+    (is_device(p) ? a->devicePointer : a->hostPointer) = const_cast<void*>(p);
+    return done();
 }
 
-// ---- streams and events: every operation is over when it returns
-static cudaStream_t const STREAM = reinterpret_cast<cudaStream_t>(0x10);
-static cudaEvent_t const EVENT = reinterpret_cast<cudaEvent_t>(0x20);
-API cudaError_t cudaStreamCreate(cudaStream_t* s) { return *s = STREAM, done(); }
-API cudaError_t cudaStreamCreateWithFlags(cudaStream_t* s, unsigned) { return *s = STREAM, done(); }
-API cudaError_t cudaStreamCreateWithPriority(cudaStream_t* s, unsigned, int) { return *s = STREAM, done(); }
-API cudaError_t cudaStreamDestroy(cudaStream_t) { return done(); }
-API cudaError_t cudaStreamSynchronize(cudaStream_t) { return done(); }
-API cudaError_t cudaStreamQuery(cudaStream_t) { return done(); }
-API cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) { return done(); }
-API cudaError_t cudaStreamSetAttribute(cudaStream_t, cudaLaunchAttributeID, const cudaLaunchAttributeValue*) { return done(); }
-API cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus* s) { return *s = cudaStreamCaptureStatusNone, done(); }
-API cudaError_t cudaStreamGetCaptureInfo(cudaStream_t, cudaStreamCaptureStatus* s, unsigned long long*, cudaGraph_t*, const cudaGraphNode_t**, const cudaGraphEdgeData**, size_t*) {
-  return *s = cudaStreamCaptureStatusNone, done();
+// ---- streams and events
+API cudaError_t cudaStreamCreate(cudaStream_t* stream) { return give(stream, 0x10ul); }
+API cudaError_t cudaEventCreate(cudaEvent_t* event) { return give(event, 0x20ul); }
+API cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t, cudaEvent_t) { return give(ms, 0); }
+API cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus* status) {
+    return give(status, cudaStreamCaptureStatusNone);
 }
-API cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode*) { return done(); }
-API cudaError_t cudaEventCreate(cudaEvent_t* e) { return *e = EVENT, done(); }
-API cudaError_t cudaEventCreateWithFlags(cudaEvent_t* e, unsigned) { return *e = EVENT, done(); }
-API cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) { return done(); }
-API cudaError_t cudaEventRecordWithFlags(cudaEvent_t, cudaStream_t, unsigned) { return done(); }
-API cudaError_t cudaEventQuery(cudaEvent_t) { return done(); }
-API cudaError_t cudaEventSynchronize(cudaEvent_t) { return done(); }
-API cudaError_t cudaEventDestroy(cudaEvent_t) { return done(); }
-API cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t, cudaEvent_t) { return *ms = 0, done(); }
+
+// ---- tensor maps
+API CUresult cuTensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataType type, cuuint32_t rank,
+    void* address, const cuuint64_t* dims, const cuuint64_t* strides, const cuuint32_t* box,
+    const cuuint32_t* steps, CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle,
+    CUtensorMapL2promotion, CUtensorMapFloatOOBfill fill) {
+    using enum Element;
+    static constexpr Element types[] = {u8, u16, u32, s32, u64, s64, f16, f32, f64, bf16, f32, f32, f32};
+    bool whole_steps = interleave == CU_TENSOR_MAP_INTERLEAVE_NONE && swizzle <= CU_TENSOR_MAP_SWIZZLE_128B;
+    for (cuuint32_t i = 0; i < std::min(rank, 5u); i++) whole_steps &= steps[i] == 1;
+    if (!whole_steps || type >= std::size(types)) {
+        emulated_unsupported(
+            "cuTensorMapEncodeTiled with an interleaved layout, an atomic swizzle, packed elements or "
+            "element strides other than 1");
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    if (rank < 1 || rank > 5 || !address || address_of(address) % 16) return CUDA_ERROR_INVALID_VALUE;
+    TensorMap m{TENSOR_MAP_MAGIC, emulated::u8(rank), emulated::u8(bits_of(types[type]) / 8)};
+    m.swizzle = swizzle ? 16 << swizzle : 0;
+    m.type = types[type];
+    m.address = address_of(address);
+    m.fill_nan = fill == CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA;
+    for (cuuint32_t i = 0; i < rank; i++) {
+        if (!dims[i] || dims[i] > 1ull << 32 || !box[i] || box[i] > 256) return CUDA_ERROR_INVALID_VALUE;
+        m.dims[i] = dims[i];
+        m.box[i] = emulated::u16(box[i]);
+        m.pitches[i] = i ? strides[i - 1] : m.element_bytes;
+        if (i && (m.pitches[i] % 16 || m.pitches[i] >= 1ull << 40)) return CUDA_ERROR_INVALID_VALUE;
+    }
+    const cuuint32_t inner = box[0] * m.element_bytes;
+    if (inner % 16 || (m.swizzle && inner > m.swizzle)) return CUDA_ERROR_INVALID_VALUE;
+    std::memset(map, 0, sizeof *map);
+    std::memcpy(map, &m, sizeof m);
+    return CUDA_SUCCESS;
+}

@@ -2,53 +2,50 @@
 //
 // The folder options.kernels holds shared libraries and `index.txt`, one record per line:
 //   module ID | kernel NAME FILE | refused NAME REASON... | missing NAME
-// Kernels belong to the module before them. A missing one is not compiled yet: using it does nothing but report it,
-// so that it is compiled before the next run.
+// Kernels belong to the module before them. A missing one is not compiled yet: using it does nothing but
+// report it, so that it is compiled before the next run.
 #pragma once
-#include <map>
-#include <memory>
-#include <string>
-#include <vector>
-
 #include "state.h"
 
 namespace emulated {
 
+constexpr u32 SHARED_PER_BLOCK = 48 << 10, SHARED_OPT_IN = 227 << 10, SHARED_PER_SM = 228 << 10;
+
 struct Variable {
-  uint64_t address = 0, size = 0;
+    u64 address = 0, size = 0;
 };
-
+struct Record {
+    std::string kind, text;  // "kernel", "refused" or "missing"; its file, or the reason
+};
 struct Module {
-  std::string id;
-  std::map<std::string, std::string> files, refused, missing;  // by kernel
-  std::map<std::string, Variable> variables;
-  bool claimed = false;
+    std::string id;
+    std::map<std::string, Record> kernels;
+    std::map<std::string, Variable> variables;
+    bool claimed = false;
 };
-
 struct Kernel {
-  std::string name;
-  Module* module = nullptr;
-  const KernelInfo* info = nullptr;
-  std::vector<uint64_t> variables;  // addresses, in the order of info->variables
-  int most_dynamic_shared = 0;      // set by the project; 0: what every kernel may use
-  bool large_clusters = false;
+    std::string name;
+    Module* module = nullptr;
+    const KernelInfo* info = nullptr;
+    std::vector<u64> variables = {};  // addresses, in the order of info->variables
+    u32 most_dynamic_shared = 0;      // set by the project, else what every kernel may use
+    bool large_clusters = false;
 };
-
 struct Geometry {
-  uint32_t grid[3], block[3], cluster[3] = {1, 1, 1};
-  uint64_t dynamic_shared = 0;
-  bool cooperative = false;
+    u32 grid[3], block[3], cluster[3] = {1, 1, 1};
+    u64 dynamic_shared = 0;
+    bool cooperative = false;
 };
 
-std::vector<std::unique_ptr<Module>>& modules();
-// The module with exactly these kernels, else with at least these, that no fat binary has claimed. May be null.
+// The module with exactly these kernels, else with at least these, that no fat binary has claimed. May be
+// null.
 Module* claim_module(const std::vector<std::string>& kernels);
 Module* module_of_ptx(const std::string& ptx);  // by FNV-1a of the text
 int load_kernel(Kernel&);                       // cudaError_t; reports what cannot be emulated
-int launch(Kernel&, const Geometry&, void** arguments, const void* packed = nullptr);
+int launch(Kernel&, const Geometry&, void** arguments);
 Variable* find_variable(Module&, const std::string& name);
 int sticky_error();
 void set_sticky(int error);
-uint32_t resident_blocks(uint32_t threads, uint64_t shared);  // per multiprocessor
+u32 resident_blocks(u32 threads, u64 shared);  // per multiprocessor
 
 }  // namespace emulated

@@ -1,18 +1,16 @@
-// Numbers: register bits as values of PTX types (5.2), small floating-point formats, and conversions between all of them.
-//
-// A value of type f16, bf16, f16x2 and so on keeps its bits; arithmetic is done in a wider type and rounded once.
+// Numbers: register bits as values of PTX types (5.2), small floating-point formats, conversions between
+// them. A value of type f16, bf16, f16x2 and so on keeps its bits; arithmetic is done in a wider type and
+// rounded once.
 #pragma once
 #include <algorithm>
 #include <bit>
-#include <cfenv>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <limits>
 #include <type_traits>
-#if defined(__SSE__)
+
 #include <xmmintrin.h>
-#endif
 
 namespace emulated {
 
@@ -37,10 +35,10 @@ using f64 = double;
 
 enum Rounding { r_, r_rn = r_, r_rz, r_rm, r_rp, r_rna };
 
-// ---- formats of at most 16 bits. `highest` is the code of the largest finite number, `nan` the canonical NaN.
+// ---- small formats. `highest` is the code of the largest finite number, `nan` the canonical NaN.
 struct Format {
-  int mantissa, bias;
-  u32 sign, highest, infinity, nan;
+    int mantissa, bias;
+    u32 sign, highest, infinity, nan;
 };
 constexpr Format F16{10, 15, 0x8000, 0x7bff, 0x7c00, 0x7fff};
 constexpr Format BF16{7, 127, 0x8000, 0x7f7f, 0x7f80, 0x7fff};
@@ -48,91 +46,67 @@ constexpr Format TF32{10, 127, 0x40000, 0x3fbff, 0x3fc00, 0x3ffff};  // the uppe
 constexpr Format E4M3{3, 7, 0x80, 0x7e, 0x7f, 0x7f};                 // no infinity
 constexpr Format E5M2{2, 15, 0x80, 0x7b, 0x7c, 0x7f};
 
-// The code of the number nearest to `value` in the direction that `mode` says. Past the largest finite number: the
-// largest finite one with `finite`, or where the mode rounds towards zero, else infinity.
+// The code of the number nearest to `value` in the direction that `mode` says. Past the largest finite
+// number: the largest finite one with `finite`, or where the mode rounds towards zero, else infinity.
 inline u32 encode(const Format& f, double value, Rounding mode = r_rn, bool finite = false) {
-  if (std::isnan(value)) return f.nan;
-  bool negative = std::signbit(value);
-  u32 sign = negative ? f.sign : 0;
-  double size = std::fabs(value);
-  bool up_only = mode == (negative ? r_rm : r_rp);
-  bool down_only = mode == r_rz || mode == (negative ? r_rp : r_rm);
-  if (std::isinf(size)) return sign | (finite ? f.highest : f.infinity);
-  int exponent = size == 0 ? 1 - f.bias : std::max(std::ilogb(size), 1 - f.bias);
-  double units = std::ldexp(size, f.mantissa - exponent), whole = std::floor(units), rest = units - whole;
-  u64 digits = static_cast<u64>(whole);
-  bool up = up_only ? rest > 0 : down_only ? false : rest > 0.5 || (rest == 0.5 && (mode == r_rna || (digits & 1)));
-  s64 code = (static_cast<s64>(exponent + f.bias - 1) << f.mantissa) + digits + up;  // a carry moves into the exponent
-  if (code <= f.highest) return sign | static_cast<u32>(code);
-  return sign | (finite || down_only ? f.highest : f.infinity);
+    if (std::isnan(value)) return f.nan;
+    bool negative = std::signbit(value);
+    u32 sign = negative ? f.sign : 0;
+    double size = std::fabs(value);
+    bool up_only = mode == (negative ? r_rm : r_rp);
+    bool down_only = mode == r_rz || mode == (negative ? r_rp : r_rm);
+    if (std::isinf(size)) return sign | (finite ? f.highest : f.infinity);
+    int exponent = size == 0 ? 1 - f.bias : std::max(std::ilogb(size), 1 - f.bias);
+    double units = std::ldexp(size, f.mantissa - exponent), whole = std::floor(units), rest = units - whole;
+    u64 digits = u64(whole);
+    bool up = up_only ? rest > 0 : rest > 0.5 || (rest == 0.5 && (mode == r_rna || (digits & 1)));
+    if (down_only) up = false;
+    s64 code = (s64(exponent + f.bias - 1) << f.mantissa) + digits + up;  // a carry moves into the exponent
+    if (code <= f.highest) return sign | u32(code);
+    return sign | (finite || down_only ? f.highest : f.infinity);
 }
 
 inline float decode(const Format& f, u32 code) {
-  u32 size = code & (f.sign - 1);
-  float value;
-  if (size > f.highest) {
-    value = size == f.infinity && f.infinity != f.nan ? INFINITY : NAN;
-  } else {
-    int exponent = static_cast<int>(size >> f.mantissa);
-    u32 digits = size & ((1u << f.mantissa) - 1);
-    value = exponent ? std::ldexp(static_cast<float>(digits | 1u << f.mantissa), exponent - f.bias - f.mantissa)
-                     : std::ldexp(static_cast<float>(digits), 1 - f.bias - f.mantissa);
-  }
-  return code & f.sign ? -value : value;
+    u32 size = code & (f.sign - 1);
+    int exponent = int(size >> f.mantissa), whole = 1 << f.mantissa, digits = int(size) & (whole - 1);
+    float value =
+        std::ldexp(float(exponent ? digits | whole : digits), std::max(exponent, 1) - f.bias - f.mantissa);
+    if (size > f.highest) value = size == f.infinity && f.infinity != f.nan ? INFINITY : NAN;
+    return code & f.sign ? -value : value;
 }
 
-// A double as the float next to it whose last bit is odd where it is inexact: a further rounding is then the only one.
+// A double as the float next to it whose last bit is odd where it is inexact, so that a further rounding
+// counts.
 inline float rounded_to_odd(double value) {
-  float near = static_cast<float>(value);
-  if (static_cast<double>(near) == value || std::isnan(value)) return near;
-  u32 bits = std::bit_cast<u32>(near);
-  if (bits & 1) return near;
-  bool away = std::fabs(static_cast<double>(near)) > std::fabs(value);
-  return std::bit_cast<float>(away ? bits - 1 : bits + 1);
+    float near = float(value);
+    if (double(near) == value || std::isnan(value)) return near;
+    u32 bits = std::bit_cast<u32>(near);
+    if (bits & 1) return near;
+    bool away = std::fabs(double(near)) > std::fabs(value);
+    return std::bit_cast<float>(away ? bits - 1 : bits + 1);
 }
-
-#if defined(__F16C__)
-typedef short Shorts __attribute__((vector_size(16)));
-typedef float Floats __attribute__((vector_size(16)));
-#endif
 
 struct f16 {
-  u16 bits;
-  f16() = default;
-  explicit f16(float value) : bits(nearest(value)) {}
-  explicit f16(double value) : bits(nearest(rounded_to_odd(value))) {}
-  operator float() const {
-#if defined(__F16C__)
-    return __builtin_ia32_vcvtph2ps(Shorts{static_cast<short>(bits)})[0];
-#else
-    return decode(F16, bits);
-#endif
-  }
-  static u16 nearest(float value) {
-    if (std::isnan(value)) return F16.nan;
-#if defined(__F16C__)
-    return static_cast<u16>(__builtin_ia32_vcvtps2ph(Floats{value}, 0)[0]);
-#else
-    return encode(F16, value);
-#endif
-  }
+    u16 bits;
+    f16() = default;
+    explicit f16(float value) : bits(std::isnan(value) ? F16.nan : std::bit_cast<u16>(_Float16(value))) {}
+    explicit f16(double value) : f16(rounded_to_odd(value)) {}
+    operator float() const { return float(std::bit_cast<_Float16>(bits)); }
 };
 
 struct bf16 {
-  u16 bits;
-  bf16() = default;
-  explicit bf16(float value) : bits(nearest(value)) {}
-  explicit bf16(double value) : bits(nearest(rounded_to_odd(value))) {}
-  operator float() const { return std::bit_cast<float>(static_cast<u32>(bits) << 16); }
-  static u16 nearest(float value) {
-    if (std::isnan(value)) return BF16.nan;
-    u32 full = std::bit_cast<u32>(value);
-    return static_cast<u16>((full + 0x7fff + (full >> 16 & 1)) >> 16);
-  }
+    u16 bits;
+    bf16() = default;
+    explicit bf16(float value) {
+        const u32 full = std::bit_cast<u32>(value);
+        bits = std::isnan(value) ? BF16.nan : (full + 0x7fff + (full >> 16 & 1)) >> 16;
+    }
+    explicit bf16(double value) : bf16(rounded_to_odd(value)) {}
+    operator float() const { return std::bit_cast<float>(u32(bits) << 16); }
 };
 
 template <class H> struct Pair {
-  H low, high;
+    H low, high;
 };
 using f16x2 = Pair<f16>;
 using bf16x2 = Pair<bf16>;
@@ -142,118 +116,101 @@ template <class H> constexpr bool is_pair<Pair<H>> = true;
 template <class T> constexpr bool is_small = std::is_same_v<T, f16> || std::is_same_v<T, bf16>;
 template <class T> constexpr bool is_float = std::is_floating_point_v<T> || is_small<T>;
 
-// ---- registers hold bits; as<T> reads their lower part as a T, put<T> writes one, extended by its sign if it has one.
-template <int Bytes>
-using Bits = std::conditional_t<Bytes == 1, u8, std::conditional_t<Bytes == 2, u16, std::conditional_t<Bytes == 4, u32, u64>>>;
+// ---- registers hold bits: as<T> reads their lower part as a T, put<T> writes one and extends its sign.
+template <int Bytes> using Bits = std::conditional_t<Bytes == 1, u8,
+    std::conditional_t<Bytes == 2, u16, std::conditional_t<Bytes == 4, u32, u64>>>;
 
 template <class T, class Register> inline T as(Register bits) {
-  if constexpr (std::is_integral_v<T> || sizeof(T) == 16) return static_cast<T>(bits);
-  else return std::bit_cast<T>(static_cast<Bits<sizeof(T)>>(bits));
+    if constexpr (std::is_integral_v<T> || sizeof(T) == 16) return T(bits);
+    else return std::bit_cast<T>(static_cast<Bits<sizeof(T)>>(bits));
 }
 template <class T, class Register> inline void put(Register& to, T value) {
-  if constexpr (std::is_integral_v<T> || sizeof(T) == 16) to = static_cast<Register>(value);
-  else to = std::bit_cast<Bits<sizeof(T)>>(value);
+    if constexpr (std::is_integral_v<T> || sizeof(T) == 16) to = static_cast<Register>(value);
+    else to = std::bit_cast<Bits<sizeof(T)>>(value);
 }
 
 // ---- rounding modes of basic operations on f32 and f64
-template <Rounding R, class F> inline auto rounding(F operation) {
-  if constexpr (R == r_rn) {
-    return operation();
-  } else {
-#if defined(__SSE__)
-    constexpr unsigned modes[] = {0, 0x6000, 0x2000, 0x4000};
-    unsigned before = _mm_getcsr();
-    _mm_setcsr((before & ~0x6000u) | modes[R]);
-    auto result = operation();
-    _mm_setcsr(before);
-#else
-    constexpr int modes[] = {FE_TONEAREST, FE_TOWARDZERO, FE_DOWNWARD, FE_UPWARD};
-    std::fesetround(modes[R]);
-    auto result = operation();
-    std::fesetround(FE_TONEAREST);
-#endif
-    return result;
-  }
-}
 // The compiler may not move arithmetic on these values across a change of the rounding mode.
 template <Rounding R, class T> inline T opaque(T value) {
-  if constexpr (R != r_rn) asm volatile("" : "+m"(value) : : "memory");
-  return value;
+    if constexpr (R != r_rn) asm volatile("" : "+m"(value) : : "memory");
+    return value;
+}
+template <Rounding R, class F, class... T> inline auto rounding(F operation, T... values) {
+    constexpr unsigned modes[] = {0, 0x6000, 0x2000, 0x4000}, field = 0x6000;
+    const unsigned before = R == r_rn ? 0 : _mm_getcsr();
+    if (R != r_rn) _mm_setcsr((before & ~field) | modes[R]);
+    auto result = opaque<R>(operation(opaque<R>(values)...));
+    if (R != r_rn) _mm_setcsr(before);
+    return result;
 }
 
 // ---- subnormal numbers and ranges
 template <bool Ftz, class T> inline T flush(T value) {
-  if constexpr (Ftz && std::is_same_v<T, f32>) return std::fabs(value) < 0x1p-126f ? std::copysign(0.0f, value) : value;
-  else if constexpr (Ftz && std::is_same_v<T, f16>) return std::bit_cast<f16>(static_cast<u16>(value.bits & 0x7c00 ? value.bits : value.bits & 0x8000));
-  else return value;
+    if constexpr (Ftz && std::is_same_v<T, f32>)
+        return std::fabs(value) < 0x1p-126f ? std::copysign(0.0f, value) : value;
+    else if constexpr (Ftz && std::is_same_v<T, f16>)
+        return std::bit_cast<f16>(u16(value.bits & 0x7c00 ? value.bits : value.bits & 0x8000));
+    else return value;
 }
-template <class T> inline T saturated(T value) {
-  return value > T(0.0f) ? value < T(1.0f) ? value : T(1.0f) : T(0.0f);  // NaN is 0
+template <bool On, class T> inline T saturated(T value) {  // NaN is 0
+    return !On ? value : value > T(0.0f) ? value < T(1.0f) ? value : T(1.0f) : T(0.0f);
 }
 template <class T> inline T clamped(s128 value) {
-  s128 low = std::numeric_limits<T>::min(), high = std::numeric_limits<T>::max();
-  return static_cast<T>(value < low ? low : value > high ? high : value);
+    s128 low = std::numeric_limits<T>::min(), high = std::numeric_limits<T>::max();
+    return T(value < low ? low : value > high ? high : value);
 }
 
 // ---- cvt between numbers (9.7.9.21)
 enum class Integral { none, rni, rzi, rmi, rpi };
 
 inline double integral(Integral mode, double value) {
-  switch (mode) {
-    case Integral::rni: return std::nearbyint(value);
-    case Integral::rzi: return std::trunc(value);
-    case Integral::rmi: return std::floor(value);
-    case Integral::rpi: return std::ceil(value);
-    default: return value;
-  }
+    switch (mode) {
+        case Integral::rni: return std::nearbyint(value);
+        case Integral::rzi: return std::trunc(value);
+        case Integral::rmi: return std::floor(value);
+        case Integral::rpi: return std::ceil(value);
+        default: return value;
+    }
 }
 
 // Out of range: the nearest number. NaN: 0, or the lowest s64 for results of 64 bits.
 template <class D> inline D to_integer(double value) {
-  if (std::isnan(value)) return sizeof(D) == 8 ? static_cast<D>(1ull << 63) : 0;
-  double low = static_cast<double>(std::numeric_limits<D>::min()), high = static_cast<double>(std::numeric_limits<D>::max());
-  return value <= low ? std::numeric_limits<D>::min() : value >= high ? std::numeric_limits<D>::max() : static_cast<D>(value);
+    if (std::isnan(value)) return sizeof(D) == 8 ? D(1ull << 63) : 0;
+    constexpr D low = std::numeric_limits<D>::min(), high = std::numeric_limits<D>::max();
+    return value <= double(low) ? low : value >= double(high) ? high : D(value);
 }
 
 // An integer as a double with at least 53 significant bits and an odd last bit where it is inexact.
 template <class S> inline double odd_double(S value) {
-  s128 wide = value, size = wide < 0 ? -wide : wide;
-  if (size >> 53) size = ((size >> 11) | ((size & 2047) != 0)) << 11;
-  double result = static_cast<double>(static_cast<u64>(size));
-  return wide < 0 ? -result : result;
+    s128 wide = value, size = wide < 0 ? -wide : wide;
+    if (size >> 53) size = ((size >> 11) | ((size & 2047) != 0)) << 11;
+    double result = double(u64(size));
+    return wide < 0 ? -result : result;
 }
 
 template <class D, Rounding R, bool Finite = false>
 inline D narrowed(double value) {  // from a value that is exact or rounded to odd
-  if constexpr (std::is_same_v<D, f64>) return value;
-  else if constexpr (std::is_same_v<D, f32>) {
-    f32 result = rounding<R>([&] { return opaque<R>(static_cast<f32>(opaque<R>(value))); });
-    return Finite && std::isinf(result) ? std::copysign(std::numeric_limits<f32>::max(), result) : result;
-  } else if constexpr (R == r_rn && !Finite) return D(value);
-  else return std::bit_cast<D>(static_cast<u16>(encode(std::is_same_v<D, f16> ? F16 : BF16, value, R, Finite)));
+    if constexpr (std::is_same_v<D, f64>) return value;
+    else if constexpr (std::is_same_v<D, f32>) {
+        const f32 result = rounding<R>([](double x) { return f32(x); }, value);
+        return Finite && std::isinf(result) ? std::copysign(std::numeric_limits<f32>::max(), result) : result;
+    } else if constexpr (R == r_rn && !Finite) return D(value);
+    else return std::bit_cast<D>(u16(encode(std::is_same_v<D, f16> ? F16 : BF16, value, R, Finite)));
 }
 
 template <class P, Rounding R, bool Finite> inline P pair(f32 low, f32 high) {
-  using H = decltype(P::low);
-  return {narrowed<H, R, Finite>(low), narrowed<H, R, Finite>(high)};
+    using H = decltype(P::low);
+    return {narrowed<H, R, Finite>(low), narrowed<H, R, Finite>(high)};
 }
 
 template <class D, class S, Rounding R, Integral I, bool Ftz, bool Sat> inline D converted(S value) {
-  if constexpr (is_float<S> && is_float<D>) {
-    double wide = integral(I, flush<Ftz>(value));
-    D result = flush<Ftz>(narrowed<D, R>(wide));
-    return Sat ? saturated(result) : result;
-  } else if constexpr (is_float<S>) {
-    return to_integer<D>(integral(I, flush<Ftz>(value)));
-  } else if constexpr (std::is_same_v<D, f64> || std::is_same_v<D, f32>) {
-    D result = rounding<R>([&] { return opaque<R>(static_cast<D>(opaque<R>(value))); });
-    return Sat ? saturated(result) : result;
-  } else if constexpr (is_float<D>) {
-    D result = narrowed<D, R>(odd_double(value));
-    return Sat ? saturated(result) : result;
-  } else {
-    return Sat ? clamped<D>(value) : static_cast<D>(value);
-  }
+    if constexpr (is_float<S> && is_float<D>)
+        return saturated<Sat>(flush<Ftz>(narrowed<D, R>(integral(I, flush<Ftz>(value)))));
+    else if constexpr (is_float<S>) return to_integer<D>(integral(I, flush<Ftz>(value)));
+    else if constexpr (std::is_floating_point_v<D>)
+        return saturated<Sat>(rounding<R>([](S x) { return D(x); }, value));
+    else if constexpr (is_float<D>) return saturated<Sat>(narrowed<D, R>(odd_double(value)));
+    else return Sat ? clamped<D>(value) : D(value);
 }
 
 }  // namespace emulated

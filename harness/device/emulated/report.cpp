@@ -1,13 +1,11 @@
-// What happened, as one JSON object per line of the report file. A claim of the process that runs the project.
+// What happened, as one JSON object per line of the report file. A claim of the process that runs the
+// project.
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <cstdio>
-#include <cstdlib>
 #include <mutex>
 #include <set>
 
-#include "errors.h"
 #include "state.h"
 
 namespace emulated {
@@ -15,171 +13,132 @@ namespace {
 
 constexpr size_t MOST_FINDINGS = 64;
 
+std::mutex reports_lock;
+std::set<std::tuple<std::string, const void*, Site>> seen;
+
 std::string quoted(const std::string& text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    char escaped[8];
-    if (c == '"' || c == '\\') {
-      out += std::string("\\") + c;
-    } else if (static_cast<unsigned char>(c) < 0x20 || static_cast<unsigned char>(c) >= 0x7f) {
-      std::snprintf(escaped, sizeof escaped, "\\u%04x", static_cast<unsigned char>(c));
-      out += escaped;
-    } else {
-      out += c;
+    std::string out = "\"";
+    for (const char c : text) {
+        char escaped[8];
+        const bool plain = c >= 0x20 && c < 0x7f && c != '"' && c != '\\';
+        std::snprintf(escaped, sizeof escaped, plain ? "%c" : "\\u%04x", static_cast<unsigned char>(c));
+        out += escaped;
     }
-  }
-  return out + "\"";
+    return out + "\"";
 }
 
-std::string triple(const uint32_t v[3]) {
-  return "[" + std::to_string(v[0]) + ", " + std::to_string(v[1]) + ", " + std::to_string(v[2]) + "]";
-}
-
-uint64_t number_from(const char* variable, uint64_t otherwise) {
-  const char* text = std::getenv(variable);
-  return text && *text ? std::strtoull(text, nullptr, 10) : otherwise;
+std::string triple(const u32 v[3]) {
+    return "[" + std::to_string(v[0]) + ", " + std::to_string(v[1]) + ", " + std::to_string(v[2]) + "]";
 }
 
 std::string text_from(const char* variable) {
-  const char* text = std::getenv(variable);
-  return text ? text : "";
+    const char* text = std::getenv((std::string("LIFTBENCH_EMULATED_") + variable).c_str());
+    return text ? text : "";
 }
 
-Options from_environment() {
-  Options o;
-  o.kernels = text_from("LIFTBENCH_EMULATED_KERNELS");
-  o.report = text_from("LIFTBENCH_EMULATED_REPORT");
-  o.seed = number_from("LIFTBENCH_EMULATED_SEED", o.seed);
-  o.step_budget = number_from("LIFTBENCH_EMULATED_STEPS", o.step_budget);
-  o.detect = number_from("LIFTBENCH_EMULATED_DETECT", 1) != 0;
-  o.cores = unsigned(number_from("LIFTBENCH_EMULATED_CORES", 1));
-  o.multiprocessors = unsigned(number_from("LIFTBENCH_EMULATED_SMS", o.multiprocessors));
-  return o;
+u64 number_from(const char* variable, u64 otherwise) {
+    const std::string text = text_from(variable);
+    return text.empty() ? otherwise : std::strtoull(text.c_str(), nullptr, 10);
 }
 
 void append(const std::string& line) {
-  if (options.report.empty()) {
-    std::fputs(line.c_str(), stderr);
-    return;
-  }
-  const int file = open(options.report.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
-  if (file < 0) return;
-  if (write(file, line.data(), line.size()) < 0) std::fputs(line.c_str(), stderr);
-  close(file);
+    int file = STDERR_FILENO;
+    if (!options.report.empty())
+        file = open(options.report.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
+    if (write(file, line.data(), line.size()) < 0) std::fputs(line.c_str(), stderr);
+    if (file > STDERR_FILENO) close(file);
 }
 
 }  // namespace
 
-Options options = from_environment();
-static std::mutex reports_lock;
-static std::set<std::tuple<std::string, const void*, Site>> seen;
+Options options = {
+    .seed = number_from("SEED", 0),
+    .step_budget = number_from("STEPS", 1ull << 31),
+    .detect = number_from("DETECT", 1) != 0,
+    .cores = unsigned(number_from("CORES", 1)),
+    .multiprocessors = unsigned(number_from("SMS", 132)),
+    .kernels = text_from("KERNELS"),
+    .report = text_from("REPORT"),
+};
 
 void forget_reports() {
-  const std::lock_guard<std::mutex> lock(reports_lock);
-  seen.clear();
+    const std::lock_guard lock(reports_lock);
+    seen.clear();
 }
 
 std::string place(Thread& t, Site site) {
-  const KernelInfo& kernel = *t.grid->kernel;
-  if (site >= kernel.site_count) return "?";
-  const SiteInfo& s = kernel.sites[site];
-  std::string file = s.file ? s.file : "";
-  file = file.substr(file.rfind('/') + 1);
-  return std::string(s.instruction) + (s.line ? " (" + file + ":" + std::to_string(s.line) + ")" : "");
+    const KernelInfo& kernel = *t.grid->kernel;
+    if (site >= kernel.site_count) return "?";
+    const SiteInfo& s = kernel.sites[site];
+    const std::string file = s.file, name = file.substr(file.rfind('/') + 1);
+    return s.instruction + (s.line ? " (" + name + ":" + std::to_string(s.line) + ")" : "");
 }
 
-void report(const char* kind, Thread* t, Site site, const std::string& message, const uint64_t* address) {
-  const std::lock_guard<std::mutex> lock(reports_lock);
-  if (seen.size() >= MOST_FINDINGS) return;
-  if (!seen.insert({kind, t ? t->grid->kernel : nullptr, site}).second) return;
-  std::string line = "{\"kind\": " + quoted(kind);
-  if (t) {
-    const KernelInfo& kernel = *t->grid->kernel;
-    line += ", \"kernel\": " + quoted(kernel.name) + ", \"block\": " + triple(t->block->ctaid) +
-            ", \"thread\": " + triple(t->tid);
-    if (site < kernel.site_count) {
-      const SiteInfo& s = kernel.sites[site];
-      line += ", \"instruction\": " + quoted(s.instruction) + ", \"file\": " + quoted(s.file ? s.file : "") +
-              ", \"line\": " + std::to_string(s.line);
+void report(const char* kind, Thread* t, Site site, const std::string& message, const u64* address) {
+    const std::lock_guard lock(reports_lock);
+    const KernelInfo* kernel = t ? t->grid->kernel : nullptr;
+    if (seen.size() >= MOST_FINDINGS || !seen.insert({kind, kernel, site}).second) return;
+    std::string line = "{\"kind\": " + quoted(kind);
+    if (t) {
+        line += ", \"kernel\": " + quoted(kernel->name) + ", \"block\": " + triple(t->block->ctaid);
+        line += ", \"thread\": " + triple(t->tid) + ", \"seed\": " + std::to_string(launch_of(*t).seed);
     }
-    line += ", \"seed\": " + std::to_string(t->state->block->group->launch->seed);
-  }
-  if (address) line += ", \"address\": " + std::to_string(*address);
-  append(line + ", \"message\": " + quoted(message) + "}\n");
+    if (t && site < kernel->site_count) {
+        const SiteInfo& s = kernel->sites[site];
+        line += ", \"instruction\": " + quoted(s.instruction) + ", \"file\": " + quoted(s.file);
+        line += ", \"line\": " + std::to_string(s.line);
+    }
+    if (address) line += ", \"address\": " + std::to_string(*address);
+    append(line + ", \"message\": " + quoted(message) + "}\n");
 }
 
 void report_missing(const std::string& kernel) {
-  append("{\"kind\": \"missing\", \"kernel\": " + quoted(kernel) + "}\n");
+    append("{\"kind\": \"missing\", \"kernel\": " + quoted(kernel) + "}\n");
 }
 
 void fault(Thread& t, const char* reason, Site site) {
-  report("crashed", &t, site, reason);
-  fail(t, LAUNCH_FAILURE);
+    report("crashed", &t, site, reason);
+    fail(t, LAUNCH_FAILURE);
 }
 
-void cannot_emulate(Thread& t, const char* what, Site site) {
-  report("cannot_emulate", &t, site, what);
-  fail(t, NOT_SUPPORTED);
+void assert_fail(Thread& t, u64 message, u64 file, u32 line, u64 function, Site site) {
+    auto text = [](u64 address) {
+        Range r;
+        return std::string(find_range(address, 1, r) ? reinterpret_cast<const char*>(address) : "?");
+    };
+    const std::string where = text(file) + ":" + std::to_string(line) + ": " + text(function);
+    report("crashed", &t, site, where + ": assertion `" + text(message) + "` failed");
+    fail(t, ASSERTION);
 }
 
-void trap(Thread& t, Site site) { fault(t, "trap", site); }
-
-void assert_fail(Thread& t, uint64_t message, uint64_t file, uint32_t line, uint64_t function, Site site) {
-  auto text = [](uint64_t address) {
-    Range r;
-    return find_range(address, 1, r) ? reinterpret_cast<const char*>(address) : "?";
-  };
-  const std::string what = std::string(text(file)) + ":" + std::to_string(line) + ": " + text(function) + ": assertion `" +
-                           text(message) + "` failed";
-  report("crashed", &t, site, what);
-  fail(t, ASSERTION);
-}
-
-// printf: arguments lie in a buffer, each aligned to its size (CUDA C++ Programming Guide, "Formatted Output").
-int32_t print(Thread&, uint64_t format, uint64_t arguments) {
-  const char* f = reinterpret_cast<const char*>(format);
-  uint64_t at = arguments;
-  std::string out;
-  int32_t count = 0;
-  auto next = [&](unsigned bytes) {
-    at = (at + bytes - 1) / bytes * bytes;
-    uint64_t value = 0;
-    std::memcpy(&value, reinterpret_cast<void*>(at), bytes);
-    at += bytes;
-    return value;
-  };
-  while (*f) {
-    if (*f != '%' || f[1] == '%') {
-      out += *f;
-      f += *f == '%' ? 2 : 1;
-      continue;
+// printf: arguments lie in a buffer, each aligned to its size (CUDA C++ Programming Guide, "Formatted
+// Output").
+s32 print(Thread&, u64 format, u64 arguments) {
+    const std::string f = reinterpret_cast<const char*>(format);
+    s32 count = 0;
+    auto next = [&](auto value) {
+        arguments = (arguments + sizeof value - 1) / sizeof value * sizeof value;
+        std::memcpy(&value, host(arguments), sizeof value);
+        arguments += sizeof value;
+        return value;
+    };
+    for (size_t at = 0; at < f.size();) {
+        const size_t end = f.find_first_of("diouxXcsfFeEgGaAp%", at + 1);
+        if (f[at] != '%' || end == f.npos || f[end] == '%') {
+            std::putchar(f[at]);
+            at += f[at] == '%' && end == at + 1 ? 2 : 1;
+            continue;
+        }
+        std::string spec = f.substr(at, end + 1 - at);
+        const char kind = f[end];
+        at = end + 1;
+        const bool wide = spec.find_first_of("ljzt") != spec.npos;
+        if (std::strchr("fFeEgGaA", kind)) std::printf(spec.c_str(), next(0.0));
+        else if (kind == 's' || kind == 'p' || wide) std::printf(spec.c_str(), next(0ull));
+        else std::printf(spec.c_str(), next(0));
+        count++;
     }
-    std::string spec(1, *f++);
-    bool is_long = false;
-    for (; *f && !std::strchr("diouxXcsfFeEgGaAp", *f); f++) {
-      if (std::strchr("ljzt", *f)) is_long = true;
-      if (!std::strchr("hljzt", *f)) spec += *f;
-    }
-    if (!*f) break;
-    const char kind = *f++;
-    char text[512];
-    if (std::strchr("fFeEgGaA", kind)) {
-      const uint64_t bits = next(8);
-      double value;
-      std::memcpy(&value, &bits, 8);
-      std::snprintf(text, sizeof text, (spec + kind).c_str(), value);
-    } else if (kind == 's' || kind == 'p') {
-      std::snprintf(text, sizeof text, (spec + kind).c_str(), reinterpret_cast<void*>(next(8)));
-    } else if (is_long) {
-      std::snprintf(text, sizeof text, (spec + "ll" + kind).c_str(), static_cast<long long>(next(8)));
-    } else {
-      std::snprintf(text, sizeof text, (spec + kind).c_str(), static_cast<int>(next(4)));
-    }
-    out += text;
-    count++;
-  }
-  std::fputs(out.c_str(), stdout);
-  return count;
+    return count;
 }
 
 }  // namespace emulated

@@ -11,21 +11,21 @@ MBARRIER = rows(
 9.7.13.15.11 mbarrier.expect_tx.O?.G?.S?.b64 | [a] b:u32 | mbarrier_expect(t, {a}, {space}, {b}, {site})
 9.7.13.15.12 mbarrier.complete_tx.O?.G?.S?.b64 | [a] b:u32 | mbarrier_complete(t, {a}, {space}, {b}, {site})
 9.7.13.15.13 mbarrier.arrive.noComplete?.O?.G?.S?.b64 | d:b64 [a] b:u32?1 |
- mbarrier_arrive(t, {a}, {space}, {b}, {site})
+ mbarrier_arrive(t, {a}, {space}, {b}, 0, {site})
 9.7.13.15.13 mbarrier.arrive.expect_tx.O?.G?.S?.b64 | d:b64 [a] b:u32 |
- mbarrier_arrive_expect(t, {a}, {space}, 1, {b}, {site})
+ mbarrier_arrive(t, {a}, {space}, 1, {b}, {site})
 9.7.13.15.14 mbarrier.arrive_drop.O?.G?.S?.b64 | d:b64 [a] b:u32?1 |
- mbarrier_arrive_drop(t, {a}, {space}, {b}, 0, {site})
+ mbarrier_arrive_drop(t, {a}, {space}, {b}, {site})
 9.7.13.15.15 cp.async.mbarrier.arrive.noinc?.S?.b64 | [a] |
  cp_async_mbarrier_arrive(t, {a}, {space}, {noinc}, {site})
-9.7.13.15.16 mbarrier.test_wait.O?.G?.S?.b64 | d:pred [a] b:u64 | mbarrier_test(t, {a}, {space}, {b}, {site})
+9.7.13.15.16 mbarrier.test_wait.O?.G?.S?.b64 | d:pred [a] b:u64 | mbarrier_try(t, {a}, {space}, {b}, {site})
 9.7.13.15.16 mbarrier.test_wait.parity.O?.G?.S?.b64 | d:pred [a] b:u32 |
- mbarrier_test_parity(t, {a}, {space}, {b}, {site})
+ mbarrier_try(t, {a}, {space}, {b}, {site})
 9.7.13.15.16 mbarrier.try_wait.O?.G?.S?.b64 | d:pred [a] b:u64 c:u32?0 |
  mbarrier_try(t, {a}, {space}, {b}, {site})
 9.7.13.15.16 mbarrier.try_wait.parity.O?.G?.S?.b64 | d:pred [a] b:u32 c:u32?0 |
- mbarrier_try_parity(t, {a}, {space}, {b}, {site})
-9.7.13.15.17 mbarrier.pending_count.b64 | d:u32 a:b64 | mbarrier_pending({a})
+ mbarrier_try(t, {a}, {space}, {b}, {site})
+9.7.13.15.17 mbarrier.pending_count.b64 | d:u32 a:b64 | u32({a} >> 1)
 """,
     {"S": "shared shared::cta shared::cluster", "O": "release relaxed acquire", "G": "cta cluster"},
 )
@@ -37,8 +37,8 @@ CP_ASYNC = rows(
 9.7.9.25.3.1 cp.async.C.S.global.H?.P? | [a] [b:global] c:u32 e:pred |
  cp_async(t, {a}, {b}, {c}, {e} ? 0u : {c}, {site})
 9.7.9.25.3.2 cp.async.commit_group | - | cp_async_commit(t)
-9.7.9.25.3.3 cp.async.wait_group | a:u32 | cp_async_wait(t, {a}, {site})
-9.7.9.25.3.3 cp.async.wait_all | - | cp_async_wait_all(t, {site})
+9.7.9.25.3.3 cp.async.wait_group | a:u32 | cp_async_wait(t, {a})
+9.7.9.25.3.3 cp.async.wait_all | - | cp_async_wait_all(t)
 """,
     {"C": "ca cg", "S": "shared shared::cta", "H": CACHE_HINT, "P": "L2::64B L2::128B L2::256B"},
 )
@@ -54,7 +54,7 @@ _WORDS = {
     "places": ".destination = {a}, .source = {b}, .bytes = {c}, {spaces}",
     "spaces": ".destination_space = Space::{D!c}, .source_space = Space::{S!c}",
     "loads": ".mbarrier = {e}, .completes_mbarrier = true",
-    "reduces": ".reduce = Reduce::{A!c}, .type = Type::{T!u}",
+    "reduces": ".reduce = Atomic::{A}_, .type = Element::{T}",
     "tile": ".map = {a}, .rank = {rank}, .coordinates = {{c}}, .shared = {b}",
     "blocks": ".multicast = true, .blocks = {f}",
 }
@@ -79,7 +79,7 @@ _STORES = rows(
 9.7.9.25.5.2 cp.async.bulk.tensor.N.D.S.L?.bulk_group.H? | [a{c}] [b:shared] |
  tensor_copy(t, TensorCopy{.store = true, {tile}}, {site})
 9.7.9.25.5.3 cp.reduce.async.bulk.tensor.N.D.S.A.L?.bulk_group.H? | [a{c}] [b:shared] |
- tensor_copy(t, TensorCopy{.store = true, {tile}, .reduce = Reduce::{A!c}}, {site})
+ tensor_copy(t, TensorCopy{.store = true, {tile}, .reduce = Atomic::{A}_}, {site})
 """,
     _WORDS | {"D": "global", "S": "shared::cta"},
 )
@@ -92,7 +92,7 @@ _OTHERS = rows(
 9.7.9.25.4.3 cp.async.bulk.prefetch.L2.global.H? | [a] b:u32 | (void)0
 9.7.9.25.5.4 cp.async.bulk.prefetch.tensor.N.L2.global.L?.H? | [a{c}] | (void)0
 9.7.9.25.6.1 cp.async.bulk.commit_group | - | bulk_commit(t)
-9.7.9.25.6.2 cp.async.bulk.wait_group.read? | a:u32 | bulk_wait(t, {a}, {read}, {site})
+9.7.9.25.6.2 cp.async.bulk.wait_group.read? | a:u32 | bulk_wait(t, {a})
 """,
     _WORDS | {"D": "shared::cluster", "S": "shared::cta"},
 )

@@ -46,8 +46,8 @@ FLOATING = rows(
 9.7.3.13 rcp.R.ftz?.f32 | d:f32 a:f32 | binary<r_{R}, {ftz}, false>(std::divides(), 1.0f, {a})
 9.7.3.13 rcp.R.f64 | d:f64 a:f64 | binary<r_{R}, false, false>(std::divides(), 1.0, {a})
 9.7.3.14 rcp.approx.ftz.f64 | d:f64 a:f64 | upper_word(1.0 / upper_word({a}))
-9.7.3.15 sqrt.approx.ftz?.f32 | d:f32 a:f32 | basic<r_rn, {ftz}, false>(Root(), {a})
-9.7.3.15 sqrt.R.ftz?.F | d:F a:F | basic<r_{R}, {ftz}, false>(Root(), {a})
+9.7.3.15 sqrt.approx.ftz?.f32 | d:f32 a:f32 | basic<r_rn, {ftz}, false>(root, {a})
+9.7.3.15 sqrt.R.ftz?.F | d:F a:F | basic<r_{R}, {ftz}, false>(root, {a})
 9.7.3.16 rsqrt.approx.ftz?.f32 | d:f32 a:f32 | reciprocal_root<{ftz}>({a})
 9.7.3.16 rsqrt.approx.f64 | d:f64 a:f64 | reciprocal_root<false>({a})
 9.7.3.17 rsqrt.approx.ftz.f64 | d:f64 a:f64 | upper_word(1.0 / std::sqrt(upper_word({a})))
@@ -66,7 +66,8 @@ COMPARISON = rows(
 9.7.6.1 set.C.B.ftz?.D.A | d:D a:A b:A c:pred |
  truth<{D}>(outcome(compare<Relation::{C}, {ftz}>({a}, {b}), Logic::{B}_, {c}))
 9.7.7.1 set.C.ftz?.E.X | d:b32 a:X b:X | truth_of_pair<{E}>(compare_pair<Relation::{C}, {ftz}>({a}, {b}))
-9.7.6.2 setp.C.ftz?.A | d|q:pred a:A b:A | complement(compare<Relation::{C}, {ftz}>({a}, {b}), second)
+9.7.6.2 setp.C.ftz?.A | d|q:pred a:A b:A |
+ outcome(compare<Relation::{C}, {ftz}>({a}, {b}), Logic::and_, true, second)
 9.7.6.2 setp.C.B.ftz?.A | d|q:pred a:A b:A c:pred |
  outcome(compare<Relation::{C}, {ftz}>({a}, {b}), Logic::{B}_, {c}, second)
 9.7.7.2 setp.C.ftz?.X | d|q:pred a:X b:X | low_of(compare_pair<Relation::{C}, {ftz}>({a}, {b}), second)

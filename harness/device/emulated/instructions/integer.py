@@ -24,7 +24,7 @@ _WORDS = {
 INTEGER = rows(
     """
 9.7.1.1 add.T | d:T a:T b:T | {a} + {b}
-9.7.1.1 add.X | d:b32 a:b32 b:b32 | packed<u16>({a}, {b}, Add())
+9.7.1.1 add.X | d:b32 a:b32 b:b32 | packed<u16>({a}, {b}, std::plus())
 9.7.1.1 add.sat.s32 | d:s32 a:s32 b:s32 | clamped<s32>((s64){a} + {b})
 9.7.1.2 sub.T | d:T a:T b:T | {a} - {b}
 9.7.1.2 sub.sat.s32 | d:s32 a:s32 b:s32 | clamped<s32>((s64){a} - {b})
@@ -44,12 +44,12 @@ INTEGER = rows(
 9.7.1.11 neg.S | d:S a:S | -{a}
 9.7.1.12 min.T | d:T a:T b:T | std::min({a}, {b})
 9.7.1.12 min.relu.s32 | d:s32 a:s32 b:s32 | std::max(0, std::min({a}, {b}))
-9.7.1.12 min.u16x2 | d:b32 a:b32 b:b32 | packed<u16>({a}, {b}, Min())
-9.7.1.12 min.relu?.s16x2 | d:b32 a:b32 b:b32 | packed<s16>({a}, {b}, Min(), {relu})
+9.7.1.12 min.u16x2 | d:b32 a:b32 b:b32 | packed<u16>({a}, {b}, smaller)
+9.7.1.12 min.relu?.s16x2 | d:b32 a:b32 b:b32 | packed<s16>({a}, {b}, smaller, {relu})
 9.7.1.13 max.T | d:T a:T b:T | std::max({a}, {b})
 9.7.1.13 max.relu.s32 | d:s32 a:s32 b:s32 | std::max(0, std::max({a}, {b}))
-9.7.1.13 max.u16x2 | d:b32 a:b32 b:b32 | packed<u16>({a}, {b}, Max())
-9.7.1.13 max.relu?.s16x2 | d:b32 a:b32 b:b32 | packed<s16>({a}, {b}, Max(), {relu})
+9.7.1.13 max.u16x2 | d:b32 a:b32 b:b32 | packed<u16>({a}, {b}, larger)
+9.7.1.13 max.relu?.s16x2 | d:b32 a:b32 b:b32 | packed<s16>({a}, {b}, larger, {relu})
 9.7.1.14 popc.B | d:u32 a:B | __builtin_popcountll({a})
 9.7.1.15 clz.B | d:u32 a:B | leading_zeros({a})
 9.7.1.16 bfind.shiftamt?.L | d:u32 a:L | leading_bit<{shiftamt}>({a})

@@ -89,7 +89,7 @@ def _group_multiply(k: int, result: str, a: str) -> list[Row]:
             "D": result,
             "A": a,
             "B": a,
-            "shape": "{m}, {n}, {k}, Type::{D!u}, Type::{A!u}, Type::{B!u}",
+            "shape": "{m}, {n}, {k}, Element::{D}, Element::{A}, Element::{B}",
             "flags": "{y} != 0, {i} < 0, {j} < 0",
             "ends": "{b}, {p}, {site}",
         },
@@ -104,8 +104,8 @@ GROUP_MATRIX = [
     *_group_multiply(32, "s32", "s8 u8"),
     *rows(
         """
-9.7.15.7.1 wgmma.fence.sync.aligned | - | wgmma_fence(t, {site})
-9.7.15.7.2 wgmma.commit_group.sync.aligned | - | wgmma_commit(t, {site})
+9.7.15.7.1 wgmma.fence.sync.aligned | - | wgmma_fence(t)
+9.7.15.7.2 wgmma.commit_group.sync.aligned | - | wgmma_commit(t)
 9.7.15.7.3 wgmma.wait_group.sync.aligned | a:u32 | wgmma_wait(t, {a}, {site})
 """
     ),
