@@ -105,8 +105,8 @@ Exchange warp_exchange(Thread& t, u32 mask, const u32* words, unsigned count, Si
 void warp_sync(Thread& t, u32 mask, Site site) { meet(t, mask, nullptr, 0, site, false); }
 
 // ---- blocks
-Votes bar_red(Thread& t, u32 id, u32 count, bool predicate, Site site) {
-    Barrier& b = join_barrier(t, id, count, predicate, site, true);
+Votes bar_red(Thread& t, u32 id, u32 count, bool predicate, Site site, bool aligned) {
+    Barrier& b = join_barrier(t, id, count, predicate, site, aligned);
     const u32 generation = b.generation;
     if (!complete_barrier(b, block_of(t))) wait_change(t, b.generation, generation, site);
     acquire(block_of(t), t.warp, b.last_clock);

@@ -166,15 +166,17 @@ inline void step(Thread& t, Site site) {
 void yield_hint(Thread&);  // nanosleep, or a loop that is known to wait
 u64 clock64(Thread&);      // grows with every call
 
-// ---- barriers of a block, section 9.7.13.1. `count` 0 means all threads of the block. A warp whose lanes
-// meet at different instructions is a fault.
+// ---- barriers of a block, section 9.7.13.1. `count` 0 means all threads of the block. `aligned`: a warp
+// whose lanes meet at different instructions is a fault.
 struct Votes {
     u32 yes, all;  // threads whose predicate was true; threads that arrived
     bool and_() const { return yes == all; }
     bool or_() const { return yes != 0; }
 };
-Votes bar_red(Thread&, u32 id, u32 count, bool predicate, Site);
-inline void bar_sync(Thread& t, u32 id, u32 count, Site site) { bar_red(t, id, count, false, site); }
+Votes bar_red(Thread&, u32 id, u32 count, bool predicate, Site, bool aligned = true);
+inline void bar_sync(Thread& t, u32 id, u32 count, Site site, bool aligned = true) {
+    bar_red(t, id, count, false, site, aligned);
+}
 void bar_arrive(Thread&, u32 id, u32 count, Site);
 
 // ---- warps, sections 9.7.13.2 and 9.7.9.6. Waits for all live lanes of `mask`, which must name the caller.
