@@ -151,6 +151,11 @@ def report_of(worker: WorkerClient) -> Report:
                     data += file.read(_REPORT_BYTES)
         except CollectError:
             return Report(_DAMAGED, frozenset())
+    return parse_report(data)
+
+
+def parse_report(data: bytes) -> Report:
+    """What the lines of a report say; nothing is raised."""
     found = [_parsed(line) for line in data.splitlines()[:_MOST_LINES]]
     findings = [one for one in found if isinstance(one, EmulatedFinding)]
     first = min(findings, key=lambda one: one.kind == "uninitialized", default=None)

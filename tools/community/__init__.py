@@ -1,0 +1,1 @@
+"""Published projects of kernels-community on the emulated GPU, compared with PyTorch."""
