@@ -48,7 +48,7 @@ def test_grades_are_those_of_every_sandbox(make_setup: Callable[[Target], Gradin
 
 
 def test_a_cuda_project_is_built_in_every_sandbox(make_setup: Callable[[Target], GradingSetup]) -> None:
-    """It is compiled for sm_90 by the nvcc that is seen inside, and then not measured without a GPU."""
+    """It is compiled for sm_90 by the nvcc that is seen inside; without a GPU the emulated one checks it."""
     cuda = make_setup("cuda")
     if cuda.machine.gpu is not None:
         pytest.skip("this machine has a GPU: later stages are measured")
@@ -58,6 +58,7 @@ def test_a_cuda_project_is_built_in_every_sandbox(make_setup: Callable[[Target],
     grade = cuda.grader.grade(expert, loaded)
     assert grade.verdict is Verdict.NOT_MEASURED, grade.finding
     assert grade.stage is Stage.LOAD and grade.build is not None and grade.build.ok
+    assert grade.correct_emulated, grade.emulated
     assert cuda.machine.nvcc is not None
     if cuda.sandbox.name == "docker":
         assert grade.sandbox_facts["build_image_id"].startswith("sha256:")
