@@ -137,46 +137,41 @@ cudaError_t copy_symbol(
 }
 
 // ---- the device: an H100
-const struct {
-    cudaDeviceAttr attribute;
+struct Attribute {
+    cudaDeviceAttr which;
     int value;
-} attributes[] = {
-    {cudaDevAttrMaxThreadsPerBlock, 1024},
-    {cudaDevAttrMaxBlockDimX, 1024},
-    {cudaDevAttrMaxBlockDimY, 1024},
-    {cudaDevAttrMaxBlockDimZ, 64},
-    {cudaDevAttrMaxGridDimX, 0x7fffffff},
-    {cudaDevAttrMaxGridDimY, 65535},
-    {cudaDevAttrMaxGridDimZ, 65535},
-    {cudaDevAttrMaxSharedMemoryPerBlock, SHARED_PER_BLOCK},
-    {cudaDevAttrMaxSharedMemoryPerBlockOptin, SHARED_OPT_IN},
-    {cudaDevAttrWarpSize, 32},
-    {cudaDevAttrMaxSharedMemoryPerMultiprocessor, SHARED_PER_SM},
-    {cudaDevAttrReservedSharedMemoryPerBlock, SHARED_RESERVED},
-    {cudaDevAttrTotalConstantMemory, 64 << 10},
-    {cudaDevAttrMaxRegistersPerBlock, 65536},
-    {cudaDevAttrMaxRegistersPerMultiprocessor, 65536},
-    {cudaDevAttrClockRate, 1980000},
-    {cudaDevAttrMemoryClockRate, 2619000},
-    {cudaDevAttrGlobalMemoryBusWidth, 5120},
-    {cudaDevAttrL2CacheSize, 50 << 20},
-    {cudaDevAttrMaxThreadsPerMultiProcessor, 2048},
-    {cudaDevAttrMaxBlocksPerMultiprocessor, 32},
-    {cudaDevAttrComputeCapabilityMajor, 9},
-    {cudaDevAttrConcurrentKernels, 1},
-    {cudaDevAttrUnifiedAddressing, 1},
-    {cudaDevAttrManagedMemory, 1},
-    {cudaDevAttrCooperativeLaunch, 1},
-    {cudaDevAttrClusterLaunch, 1},
-    {cudaDevAttrMemoryPoolsSupported, 1},
-    {cudaDevAttrGlobalL1CacheSupported, 1},
-    {cudaDevAttrLocalL1CacheSupported, 1},
+    int cudaDeviceProp::* property = nullptr;
 };
+const std::vector<Attribute>& attributes() {
+    using P = cudaDeviceProp;
+    static const std::vector<Attribute> all = {{cudaDevAttrMaxBlockDimX, 1024},
+        {cudaDevAttrMaxBlockDimY, 1024}, {cudaDevAttrMaxBlockDimZ, 64}, {cudaDevAttrMaxGridDimX, 0x7fffffff},
+        {cudaDevAttrMaxGridDimY, 65535}, {cudaDevAttrMaxGridDimZ, 65535},
+        {cudaDevAttrMaxThreadsPerBlock, 1024, &P::maxThreadsPerBlock},
+        {cudaDevAttrMaxSharedMemoryPerBlock, SHARED_PER_BLOCK}, {cudaDevAttrTotalConstantMemory, 64 << 10},
+        {cudaDevAttrMaxSharedMemoryPerBlockOptin, SHARED_OPT_IN}, {cudaDevAttrWarpSize, 32, &P::warpSize},
+        {cudaDevAttrMaxSharedMemoryPerMultiprocessor, SHARED_PER_SM}, {cudaDevAttrClusterLaunch, 1},
+        {cudaDeviceAttr(CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED), 1},
+        {cudaDeviceAttr(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED), 1},
+        {cudaDevAttrReservedSharedMemoryPerBlock, SHARED_RESERVED}, {cudaDevAttrMemoryPoolsSupported, 1},
+        {cudaDevAttrMaxRegistersPerBlock, 65536, &P::regsPerBlock}, {cudaDevAttrClockRate, 1980000},
+        {cudaDevAttrMaxRegistersPerMultiprocessor, 65536, &P::regsPerMultiprocessor},
+        {cudaDevAttrMultiProcessorCount, int(options.multiprocessors), &P::multiProcessorCount},
+        {cudaDevAttrMaxThreadsPerMultiProcessor, 2048, &P::maxThreadsPerMultiProcessor},
+        {cudaDevAttrMaxBlocksPerMultiprocessor, 32, &P::maxBlocksPerMultiProcessor},
+        {cudaDevAttrL2CacheSize, 50 << 20, &P::l2CacheSize}, {cudaDevAttrMemoryClockRate, 2619000},
+        {cudaDevAttrGlobalMemoryBusWidth, 5120, &P::memoryBusWidth}, {cudaDevAttrGlobalL1CacheSupported, 1},
+        {cudaDevAttrComputeCapabilityMajor, 9, &P::major}, {cudaDevAttrLocalL1CacheSupported, 1},
+        {cudaDevAttrConcurrentKernels, 1, &P::concurrentKernels},
+        {cudaDevAttrManagedMemory, 1, &P::managedMemory},
+        {cudaDevAttrUnifiedAddressing, 1, &P::unifiedAddressing},
+        {cudaDevAttrCooperativeLaunch, 1, &P::cooperativeLaunch}};
+    return all;
+}
 
-int attribute(cudaDeviceAttr which) {
-    if (which == cudaDevAttrMultiProcessorCount) return int(options.multiprocessors);
-    for (const auto& one : attributes)
-        if (one.attribute == which) return one.value;
+int attribute(int which) {
+    for (const Attribute& one : attributes())
+        if (one.which == which) return one.value;
     return 0;
 }
 
@@ -219,9 +214,11 @@ API int emulated_unsupported(const char* function) {
 
 using namespace emulated;
 
-// ---- functions that do what another one does with the first arguments. Those of `emulated_status` do
-// nothing but say whether a kernel has failed: streams and events are over when a call returns.
+// ---- functions that do what another one does with the first arguments, here and in the driver. Those of
+// `emulated_status` only say whether a kernel has failed: everything is over when a call returns.
 API int emulated_status() { return done(); }
+API int emulated_success() { return cudaSuccess; }
+API int emulated_missing() { return cudaErrorNotSupported; }
 asm(R"(
 .macro same_as function, names:vararg
 .irp name, \names
@@ -231,20 +228,28 @@ asm(R"(
 .endm
 same_as cudaLaunchKernel, __cudaLaunchKernel, __cudaLaunchKernel_ptsz
 same_as cudaOccupancyMaxActiveBlocksPerMultiprocessor, cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags
-same_as cudaRuntimeGetVersion, cudaDriverGetVersion
-same_as cudaMalloc, cudaMallocAsync, cudaMallocManaged, cudaMallocHost, cudaHostAlloc
-same_as cudaFree, cudaFreeAsync, cudaFreeHost
+same_as cudaRuntimeGetVersion, cudaDriverGetVersion, cuDriverGetVersion
+same_as cudaGetDevice, cuDeviceGet
+same_as cudaGetDeviceCount, cuDeviceGetCount
+same_as cudaDeviceGetAttribute, cuDeviceGetAttribute
+same_as cudaMemGetInfo, cuMemGetInfo_v2
+same_as cudaMalloc, cudaMallocAsync, cudaMallocManaged, cudaMallocHost, cudaHostAlloc, cuMemAlloc_v2
+same_as cudaFree, cudaFreeAsync, cudaFreeHost, cuMemFree_v2
 same_as cudaMemcpy, cudaMemcpyAsync
-same_as cudaMemset, cudaMemsetAsync
+same_as cudaMemset, cudaMemsetAsync, cuMemsetD8Async
 same_as cudaMemcpyToSymbol, cudaMemcpyToSymbolAsync
 same_as cudaMemcpyFromSymbol, cudaMemcpyFromSymbolAsync
 same_as cudaStreamCreate, cudaStreamCreateWithFlags, cudaStreamCreateWithPriority
-same_as cudaEventCreate, cudaEventCreateWithFlags
+same_as cudaEventCreate, cudaEventCreateWithFlags, cuEventCreate
+same_as cudaEventElapsedTime, cuEventElapsedTime
 same_as emulated_status, cudaDeviceSynchronize, cudaDeviceSetLimit, cudaFuncSetCacheConfig
 same_as emulated_status, cudaCtxResetPersistingL2Cache, cudaThreadExchangeStreamCaptureMode
 same_as emulated_status, cudaStreamDestroy, cudaStreamSynchronize, cudaStreamQuery, cudaStreamWaitEvent
 same_as emulated_status, cudaStreamSetAttribute, cudaEventRecord, cudaEventRecordWithFlags, cudaEventQuery
-same_as emulated_status, cudaEventSynchronize, cudaEventDestroy
+same_as emulated_status, cudaEventSynchronize, cudaEventDestroy, cuCtxSynchronize, cuEventRecord, cuEventQuery
+same_as emulated_success, cuInit, cuDevicePrimaryCtxRelease_v2, cuCtxSetCurrent, cuCtxResetPersistingL2Cache
+same_as emulated_success, cuMemSetAccess, cuModuleUnload, cuEventDestroy_v2
+same_as emulated_missing, cuIpcGetMemHandle, cuIpcOpenMemHandle_v2, cuIpcCloseMemHandle
 )");
 
 // ---- registration
@@ -320,16 +325,6 @@ API cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(
     Kernel* k = loaded_kernel(f);
     return k ? give(n, resident_blocks(u32(threads), k->info->shared_bytes + shared)) : last;
 }
-API cudaError_t cudaOccupancyMaxActiveClusters(int* n, const void* f, const cudaLaunchConfig_t* c) {
-    const int threads = int(c->blockDim.x * c->blockDim.y * c->blockDim.z);
-    const auto error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(n, f, threads, c->dynamicSmemBytes);
-    *n = *n * int(options.multiprocessors) / int(product(geometry_of(*c).cluster));
-    return error;
-}
-API cudaError_t cudaOccupancyMaxPotentialClusterSize(int* n, const void* f, const cudaLaunchConfig_t*) {
-    const Kernel* k = find_kernel(f);
-    return give(n, k && k->large_clusters ? 16 : 8);
-}
 
 // ---- errors
 API cudaError_t cudaPeekAtLastError() { return last ? last : cudaError_t(sticky_error()); }
@@ -358,10 +353,6 @@ API cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr which, int) {
     *value = attribute(which);
     return cudaSuccess;
 }
-API cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
-    *least = 0;
-    return give(greatest, -5);
-}
 API cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int) {
     *p = {};
     std::strcpy(p->name, "NVIDIA H100 80GB HBM3");
@@ -371,26 +362,11 @@ API cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int) {
     p->sharedMemPerMultiprocessor = SHARED_PER_SM;
     p->reservedSharedMemPerBlock = SHARED_RESERVED;
     p->totalConstMem = 64 << 10;
-    const std::pair<int cudaDeviceProp::*, cudaDeviceAttr> fields[] = {
-        {&cudaDeviceProp::regsPerBlock, cudaDevAttrMaxRegistersPerBlock},
-        {&cudaDeviceProp::regsPerMultiprocessor, cudaDevAttrMaxRegistersPerMultiprocessor},
-        {&cudaDeviceProp::warpSize, cudaDevAttrWarpSize},
-        {&cudaDeviceProp::maxThreadsPerBlock, cudaDevAttrMaxThreadsPerBlock},
-        {&cudaDeviceProp::major, cudaDevAttrComputeCapabilityMajor},
-        {&cudaDeviceProp::multiProcessorCount, cudaDevAttrMultiProcessorCount},
-        {&cudaDeviceProp::maxThreadsPerMultiProcessor, cudaDevAttrMaxThreadsPerMultiProcessor},
-        {&cudaDeviceProp::maxBlocksPerMultiProcessor, cudaDevAttrMaxBlocksPerMultiprocessor},
-        {&cudaDeviceProp::l2CacheSize, cudaDevAttrL2CacheSize},
-        {&cudaDeviceProp::memoryBusWidth, cudaDevAttrGlobalMemoryBusWidth},
-        {&cudaDeviceProp::cooperativeLaunch, cudaDevAttrCooperativeLaunch},
-        {&cudaDeviceProp::unifiedAddressing, cudaDevAttrUnifiedAddressing},
-        {&cudaDeviceProp::managedMemory, cudaDevAttrManagedMemory},
-        {&cudaDeviceProp::concurrentKernels, cudaDevAttrConcurrentKernels},
-    };
-    for (const auto& [field, which] : fields) p->*field = attribute(which);
+    for (const Attribute& one : attributes())
+        if (one.property) p->*one.property = one.value;
     for (int i = 0; i < 3; i++) {
-        p->maxThreadsDim[i] = attribute(cudaDeviceAttr(cudaDevAttrMaxBlockDimX + i));
-        p->maxGridSize[i] = attribute(cudaDeviceAttr(cudaDevAttrMaxGridDimX + i));
+        p->maxThreadsDim[i] = attribute(cudaDevAttrMaxBlockDimX + i);
+        p->maxGridSize[i] = attribute(cudaDevAttrMaxGridDimX + i);
     }
     return cudaSuccess;
 }
@@ -456,7 +432,7 @@ API cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* a, const void* p
 // ---- streams and events
 API cudaError_t cudaStreamCreate(cudaStream_t* stream) { return give(stream, 0x10ul); }
 API cudaError_t cudaEventCreate(cudaEvent_t* event) { return give(event, 0x20ul); }
-API cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t, cudaEvent_t) { return give(ms, 0); }
+API cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t, cudaEvent_t) { return give(ms, 1); }
 API cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus* status) {
     return give(status, cudaStreamCaptureStatusNone);
 }

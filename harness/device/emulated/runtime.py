@@ -13,7 +13,9 @@ HERE: Final = Path(__file__).parent
 _STAND_INS: Final = HERE.parent.parent / "builder/templates/stubs"
 """For the headers that a CPU-only torch lacks."""
 CUDART, DRIVER, TORCH, C10 = "libcudart.so.13", "libcuda.so.1", "libemulated_torch.so", "libc10_cuda.so"
-_RUNTIME: Final = ("scheduler", "memory", "barriers", "copies", "wgmma", "report", "modules", "cudart")
+_RUNTIME: Final = (
+    "scheduler", "memory", "barriers", "copies", "wgmma", "report", "modules", "cudart", "driver",
+)  # fmt: skip
 _TORCH_SIDE: Final = {"torch_shim": TORCH, "c10_cuda": C10}
 _FLAGS: Final = (
     "-std=c++20", "-O2", "-march=native", "-ffp-contract=off", "-fno-strict-aliasing", "-fPIC", "-pthread",
@@ -49,7 +51,7 @@ def build_cuda(folder: Path, include: Path, real_cudart: Path, compiler: str = "
     stubs.write_text(_stubs(_exported(real_cudart) - _symbols("nm", *objects)))
     link = (*objects, str(stubs), f"-Wl,--version-script={versions}", f"-Wl,-soname,{CUDART}")
     run_compiler(*flags, "-shared", *link, "-o", str(folder / CUDART))
-    driver = (str(HERE / "driver.cpp"), str(folder / CUDART), f"-Wl,-soname,{DRIVER}")
+    driver = ("-Wl,--no-as-needed", str(folder / CUDART), f"-Wl,-soname,{DRIVER}")
     run_compiler(*flags, "-shared", *driver, "-o", str(folder / DRIVER))
     for scrap in [*map(Path, objects), versions, stubs]:
         scrap.unlink()

@@ -1,7 +1,5 @@
 // Instructions that use memory, other lanes or the machine; translated kernels include this file only.
 #pragma once
-#include "arithmetic.h"
-#include "machine.h"
 #include "matrices.h"
 
 namespace emulated {
@@ -22,15 +20,16 @@ inline void store_ordered(Thread& t, const V (&from)[N], u64 address, Space spac
     std::memcpy(atomic_address(t, address, sizeof from, space, site), from, sizeof from);
 }
 template <class V, unsigned N> inline void parameter_load(V (&to)[N], u64 address) {
-    std::memcpy(to, reinterpret_cast<const void*>(address), sizeof to);
+    std::memcpy(to, host(address), sizeof to);
 }
 template <class V, unsigned N> inline void parameter_store(const V (&from)[N], u64 address) {
-    std::memcpy(reinterpret_cast<void*>(address), from, sizeof from);
+    std::memcpy(host(address), from, sizeof from);
 }
 inline bool in_space(const Thread& t, u64 generic, Space space) {
-    if (space == Space::Shared) return in_shared(t, generic);
-    if (space == Space::Local) return in_local(t, generic);
-    return space == Space::Global && !in_shared(t, generic) && !in_local(t, generic);
+    const Space own = in_shared(t, generic) ? Space::Shared
+        : in_local(t, generic)              ? Space::Local
+                                            : Space::Global;
+    return own == space;
 }
 
 // ---- atom and red (9.7.13.5, 9.7.13.6). Fibers of one address space: reading, then writing, is atomic.
@@ -83,19 +82,19 @@ inline void atomic_vector(Thread& t, u64 address, Space space, Site site, T (&va
 enum class Shuffle { up, down, bfly, idx };
 
 inline u32 shuffle(Thread& t, Shuffle mode, u32 value, u32 b, u32 c, u32 mask, Site site, bool& in_range) {
-    Exchange all = warp_exchange(t, mask, &value, 1, site);
-    u32 lane = t.lane, segment = c >> 8 & 31, clamp = c & 31, last = (lane & segment) | (clamp & ~segment),
-        from = 0;
-    u32 first = lane & segment, offset = b & 31;
+    const Exchange all = warp_exchange(t, mask, &value, 1, site);
+    const u32 segment = c >> 8 & 31, clamp = c & 31, offset = b & 31, first = t.lane & segment;
+    const u32 last = first | (clamp & ~segment);
+    u32 from = 0;
     switch (mode) {
-        case Shuffle::up: from = lane - offset, in_range = s32(from) >= s32(last); break;
-        case Shuffle::down: from = lane + offset, in_range = from <= last; break;
-        case Shuffle::bfly: from = lane ^ offset, in_range = from <= last; break;
-        case Shuffle::idx: from = first | (offset & ~segment), in_range = from <= last; break;
+        case Shuffle::up: from = t.lane - offset; break;
+        case Shuffle::down: from = t.lane + offset; break;
+        case Shuffle::bfly: from = t.lane ^ offset; break;
+        case Shuffle::idx: from = first | (offset & ~segment); break;
     }
-    if (!in_range) from = lane;
-    return all.lanes >> from & 1 ? all.words[from][0]
-                                 : poison_u32;  // a lane that does not take part has no value
+    in_range = mode == Shuffle::up ? s32(from) >= s32(last) : from <= last;
+    if (!in_range) from = t.lane;
+    return all.lanes >> from & 1 ? all.words[from][0] : poison_u32;  // without a value where it takes no part
 }
 struct Ballot {
     u32 yes, lanes;
@@ -103,42 +102,38 @@ struct Ballot {
     bool all() const { return yes == lanes; }
     bool uni() const { return yes == 0 || yes == lanes; }
 };
-inline Ballot ballot(Thread& t, bool vote, u32 mask, Site site) {
-    u32 word = vote;
-    Exchange all = warp_exchange(t, mask, &word, 1, site);
-    Ballot out{0, all.lanes};
+// Calls f(lane, its words) for the lanes that took part.
+template <class F> inline void each_lane(const Exchange& all, F f) {
     for (u32 lane = 0; lane < 32; lane++)
-        if (all.lanes >> lane & 1) out.yes |= all.words[lane][0] << lane;
+        if (all.lanes >> lane & 1) f(lane, all.words[lane]);
+}
+inline Ballot ballot(Thread& t, bool vote, u32 mask, Site site) {
+    const u32 word = vote;
+    const Exchange all = warp_exchange(t, mask, &word, 1, site);
+    Ballot out{0, all.lanes};
+    each_lane(all, [&](u32 lane, const u32* words) { out.yes |= words[0] << lane; });
     return out;
 }
-inline u32 match_any(Thread& t, u64 value, u32 mask, Site site) {
-    u32 words[2] = {u32(value), u32(value >> 32)}, same = 0;
-    Exchange all = warp_exchange(t, mask, words, 2, site);
-    for (u32 lane = 0; lane < 32; lane++)
-        if (all.lanes >> lane & 1 && all.words[lane][0] == words[0] && all.words[lane][1] == words[1])
-            same |= 1u << lane;
+inline u32 match_any(Thread& t, u64 value, u32 mask, Site site, u32* lanes = nullptr) {
+    const u32 own[2] = {u32(value), u32(value >> 32)};
+    const Exchange all = warp_exchange(t, mask, own, 2, site);
+    u32 same = 0;
+    each_lane(
+        all, [&](u32 lane, const u32* words) { same |= u32(!std::memcmp(words, own, sizeof own)) << lane; });
+    if (lanes) *lanes = all.lanes;
     return same;
 }
 inline u32 match_all(Thread& t, u64 value, u32 mask, Site site, bool& equal) {
-    u32 words[2] = {u32(value), u32(value >> 32)};
-    Exchange all = warp_exchange(t, mask, words, 2, site);
-    equal = true;
-    for (u32 lane = 0; lane < 32; lane++)
-        if (all.lanes >> lane & 1 && (all.words[lane][0] != words[0] || all.words[lane][1] != words[1]))
-            equal = false;
+    u32 lanes = 0;
+    equal = match_any(t, value, mask, site, &lanes) == lanes;
     return equal ? mask : 0;
 }
 template <Atomic A, class T> inline T reduce_lanes(Thread& t, T value, u32 mask, Site site) {
-    u32 word = u32(value);
-    Exchange all = warp_exchange(t, mask, &word, 1, site);
-    bool first = true;
-    T out = 0;
-    for (u32 lane = 0; lane < 32; lane++) {
-        if (!(all.lanes >> lane & 1)) continue;
-        T one = T(all.words[lane][0]);
-        out = first ? one : combined(A, out, one);
-        first = false;
-    }
+    const u32 word = u32(value);
+    const Exchange all = warp_exchange(t, mask, &word, 1, site);
+    T out = T(all.words[__builtin_ctz(all.lanes)][0]);
+    each_lane(Exchange{all.words, all.lanes & (all.lanes - 1)},
+        [&](u32, const u32* words) { out = combined(A, out, T(words[0])); });
     return out;
 }
 inline u32 elect_lane(Thread& t, u32 mask, Site site, bool& elected) {
@@ -157,12 +152,13 @@ template <class T> inline T argument(const u8* at) {
     return value;
 }
 inline void print_formatted(Thread& t, u8* const* arguments, Site) {
-    s32 count = print(t, argument<u64>(arguments[1]), argument<u64>(arguments[2]));
+    const s32 count = print(t, argument<u64>(arguments[1]), argument<u64>(arguments[2]));
     std::memcpy(arguments[0], &count, sizeof count);
 }
-[[noreturn]] inline void assertion_failed(Thread& t, u8* const* arguments, Site site) {
-    assert_fail(t, argument<u64>(arguments[0]), argument<u64>(arguments[1]), argument<u32>(arguments[2]),
-        argument<u64>(arguments[3]), site);
+[[noreturn]] inline void assertion_failed(Thread& t, u8* const* given, Site site) {
+    const u64 message = argument<u64>(given[0]), file = argument<u64>(given[1]),
+              function = argument<u64>(given[3]);
+    assert_fail(t, message, file, argument<u32>(given[2]), function, site);
 }
 
 }  // namespace emulated

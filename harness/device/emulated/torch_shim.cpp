@@ -32,20 +32,16 @@ namespace {
 
 const c10::Device GPU(c10::kCUDA, 0), HOST(c10::kCPU);
 
-struct Guard final : c10::impl::DeviceGuardImplInterface {
-    c10::DeviceType type() const override { return c10::kCUDA; }
+struct Guard final : c10::impl::NoOpDeviceGuardImpl<c10::kCUDA> {
     c10::Device exchangeDevice(c10::Device) const override { return GPU; }
     c10::Device getDevice() const override { return GPU; }
-    void setDevice(c10::Device) const override {}
-    void uncheckedSetDevice(c10::Device) const noexcept override {}
-    c10::Stream getStream(c10::Device) const override { return c10::Stream(c10::Stream::DEFAULT, GPU); }
-    c10::Stream exchangeStream(c10::Stream s) const override { return s; }
-    c10::DeviceIndex deviceCount() const noexcept override { return 1; }
+    c10::Stream getStream(c10::Device) const noexcept override {
+        return c10::Stream(c10::Stream::DEFAULT, GPU);
+    }
 };
 C10_REGISTER_GUARD_IMPL(CUDA, Guard);
 
-// Keeps the memory's owner, and the bounds that the emulated GPU checks, for as long as a CUDA tensor refers
-// to it.
+// Keeps the memory's owner, and the bounds that the emulated GPU checks, while a CUDA tensor refers to it.
 struct Held {
     c10::Storage owner;
     uint64_t begin, size;
@@ -74,54 +70,43 @@ at::Tensor alias(const at::Tensor& x, c10::Device device) {
     return made;
 }
 
-// PyTorch's own operators on CUDA tensors: the CPU's, on the same memory.
-struct OnHost {
-    std::vector<std::pair<at::Tensor, at::Tensor>> pairs;  // CUDA, CPU
+// Applies f to the tensors of an argument or result.
+template <class F> c10::IValue each_tensor(const c10::IValue& v, F f) {
+    if (v.isTensor()) return f(v.toTensor());
+    if (v.isTensorList()) {
+        std::vector<at::Tensor> list = v.toTensorVector();
+        for (at::Tensor& x : list) x = f(x);
+        return list;
+    }
+    if (!v.isOptionalTensorList()) return v.isDevice() ? HOST : v;
+    std::vector<std::optional<at::Tensor>> list = v.toOptionalTensorVector();
+    for (std::optional<at::Tensor>& x : list)
+        if (x) x = f(*x);
+    return list;
+}
 
-    at::Tensor in(const at::Tensor& x) {
+// PyTorch's own operators on CUDA tensors: the CPU's, on the same memory.
+void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+    std::vector<std::pair<at::Tensor, at::Tensor>> pairs;  // CUDA, CPU
+    auto in = [&](const at::Tensor& x) {
         at::Tensor y = alias(x, HOST);
         if (x.defined() && x.is_cuda()) pairs.emplace_back(x, y);
         return y;
-    }
-    at::Tensor out(const at::Tensor& y) {
+    };
+    auto out = [&](const at::Tensor& y) {
         for (auto& [cuda, cpu] : pairs)
             if (cpu.unsafeGetTensorImpl() == y.unsafeGetTensorImpl()) {
                 cuda.unsafeGetTensorImpl()->set_sizes_and_strides(y.sizes(), y.strides(), y.storage_offset());
                 return cuda;
             }
         return alias(y, GPU);
-    }
-    c10::IValue in(const c10::IValue& v) {
-        if (v.isTensor()) return in(v.toTensor());
-        if (v.isDevice()) return HOST;
-        if (v.isTensorList()) {
-            std::vector<at::Tensor> list;
-            for (const at::Tensor& x : v.toTensorVector()) list.push_back(in(x));
-            return list;
-        }
-        if (v.isOptionalTensorList()) {
-            c10::List<std::optional<at::Tensor>> list;
-            for (std::optional<at::Tensor> x : v.toOptionalTensorList())
-                list.push_back(x ? std::optional(in(*x)) : x);
-            return list;
-        }
-        return v;
-    }
-    c10::IValue out(const c10::IValue& v) {
-        if (v.isTensor()) return out(v.toTensor());
-        if (!v.isTensorList()) return v;
-        std::vector<at::Tensor> list;
-        for (const at::Tensor& x : v.toTensorVector()) list.push_back(out(x));
-        return list;
-    }
-};
-
-void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-    OnHost on_host;
+    };
     const size_t arguments = op.schema().arguments().size(), results = op.schema().returns().size();
-    for (size_t i = stack->size() - arguments; i < stack->size(); i++) (*stack)[i] = on_host.in((*stack)[i]);
+    for (size_t i = stack->size() - arguments; i < stack->size(); i++)
+        (*stack)[i] = each_tensor((*stack)[i], in);
     op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
-    for (size_t i = stack->size() - results; i < stack->size(); i++) (*stack)[i] = on_host.out((*stack)[i]);
+    for (size_t i = stack->size() - results; i < stack->size(); i++)
+        (*stack)[i] = each_tensor((*stack)[i], out);
 }
 
 }  // namespace
