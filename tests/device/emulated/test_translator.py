@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from harness.device.emulated.codegen import translate
-from harness.device.emulated.instructions import GROUPS, TABLE
+from harness.device.emulated.instructions import GROUPS, find
 from harness.device.emulated.ptx import CannotEmulate, Module, split, variables
 from tests.device.emulated.gpu import Gpu, per_lane
 
@@ -100,7 +100,7 @@ def test_every_form_names_its_section_and_is_found() -> None:
             assert re.fullmatch(r"9\.7(\.\d+)+", row.section), (name, row.syntax)
             words = [one for one in row.syntax.split(".") if not one.endswith("?")]
             mnemonic = ".".join(row.words[one].split()[0] if one in row.words else one for one in words)
-            assert any(found is row for found, _ in TABLE.find(mnemonic)), (mnemonic, row.syntax)
+            assert any(found is row for found, _ in find(mnemonic)), (mnemonic, row.syntax)
 
 
 _PROGRAM = """

@@ -1,26 +1,17 @@
-"""Tables of the PTX instructions that the emulated GPU implements, by group of the manual."""
+"""The PTX instructions that the emulated GPU implements, by group of the manual."""
 
 from __future__ import annotations
 
-from harness.device.emulated.instructions import asynchronous, control, floating, integer, matrix, movement
-from harness.device.emulated.instructions.rows import Row, Table
+from functools import cache
 
-GROUPS: dict[str, list[Row]] = {
-    "Integer arithmetic": integer.INTEGER,
-    "Arithmetic with carry": integer.CARRY,
-    "Logic and shifts": integer.LOGIC,
-    "Floating point": floating.FLOATING,
-    "Comparison and selection": floating.COMPARISON,
-    "Data movement": movement.MOVEMENT,
-    "Conversion": movement.CONVERSION,
-    "Control flow": control.CONTROL,
-    "Synchronization": control.SYNCHRONIZATION,
-    "Atomic operations": control.ATOMIC,
-    "Warps": control.WARP,
-    "mbarrier": asynchronous.MBARRIER,
-    "Asynchronous copies": asynchronous.CP_ASYNC,
-    "Bulk and tensor copies": asynchronous.BULK,
-    "Matrices of a warp": matrix.WARP_MATRIX,
-    "Matrices of a warp group": matrix.GROUP_MATRIX,
-}
-TABLE = Table(GROUPS.values())
+from harness.device.emulated.instructions import arithmetic, memory, threads
+from harness.device.emulated.instructions.rows import Row, Slots, groups
+
+GROUPS = groups(arithmetic.TABLES) | groups(memory.TABLES) | groups(threads.TABLES)
+
+
+@cache
+def find(mnemonic: str) -> list[tuple[Row, Slots]]:
+    """Rows whose syntax fits the mnemonic, and the words that stand in their slots."""
+    found = ((row, row.matches(mnemonic)) for rows in GROUPS.values() for row in rows)
+    return [(row, slots) for row, slots in found if slots is not None]
