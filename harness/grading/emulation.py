@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from harness.builder.build import Built
+from harness.builder.cubins import demangled
 from harness.device.emulated.engine import REPORT, Engine, Refused
 from harness.grading.workers import Workers, project_source
 from harness.judge.check import cases, check, rehearse
@@ -159,6 +160,8 @@ def parse_report(data: bytes) -> Report:
     found = [_parsed(line) for line in data.splitlines()[:_MOST_LINES]]
     findings = [one for one in found if isinstance(one, EmulatedFinding)]
     first = min(findings, key=lambda one: one.kind == "uninitialized", default=None)
+    if first is not None and first.kernel is not None:
+        first = first.model_copy(update={"kernel": demangled([first.kernel])[0]})
     return Report(first, frozenset(one for one in found if isinstance(one, str)))
 
 

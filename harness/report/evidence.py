@@ -8,6 +8,7 @@ from __future__ import annotations
 from harness.builder.cubins import CLASSES
 from harness.records import (
     DeviceKernel,
+    EmulatedCheck,
     Evidence,
     Grade,
     KernelBenchScore,
@@ -71,11 +72,16 @@ def all_counts(kernel: DeviceKernel) -> str:
     return ", ".join(f"{name} {counts[name]}" for name in CLASSES if counts.get(name))
 
 
+def emulated_lines(emulated: EmulatedCheck | None) -> list[str]:
+    """The check on the emulated GPU, in one cleaned line."""
+    if emulated is None:
+        return []
+    return [clean(f"on the emulated GPU: {emulated.outcome}: {emulated.message}")]
+
+
 def evidence_lines(grade: Grade) -> list[str]:
-    """Emulated check, trace, sanitizers, provenance, KernelBench score and limits, one cleaned line each."""
-    emulated = grade.emulated
-    lines = [] if emulated is None else [f"on the emulated GPU: {emulated.outcome}: {emulated.message}"]
-    lines += [] if grade.evidence is None else _trace(grade.evidence)
+    """Trace, sanitizers, provenance, KernelBench score and limits, one cleaned line each."""
+    lines = [] if grade.evidence is None else _trace(grade.evidence)
     lines += _sanitizers(grade.sanitizers)
     lines += [] if grade.provenance is None else _provenance(grade.provenance)
     lines += [] if grade.kernelbench is None else [_kernelbench(grade.kernelbench)]

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from harness.outcome import Stage, Verdict
 from harness.records import Arm, Diagnostic, Finding, RunConfig, TrialRecord
-from harness.report.evidence import evidence_lines
+from harness.report.evidence import emulated_lines, evidence_lines
 from harness.report.metrics import compiled, usage_of
 from harness.report.schema import ArmCount, BuildFailureGroup, FailureGroup, TaskCell, TaskRow, TrialRow
 from harness.text import clean, first_error, first_line, message_of
@@ -55,7 +55,7 @@ def trial_row(trial: TrialRecord, families: Mapping[str, str]) -> TrialRow:
         jit=build is not None and build.jit,
         calls=tuple(map(clean, build.calls.borrowed)) if build and build.calls and flagged else (),
         kernels=build.kernels if build else None,
-        evidence=tuple(evidence_lines(grade)) if grade else (),
+        evidence=(*emulated_lines(emulated), *evidence_lines(grade)) if grade else (),
         worst_error=max(errors, default=None),
         speedup=ratio.value if ratio else None,
         speedup_low=ratio.low if ratio else None,
