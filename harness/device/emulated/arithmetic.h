@@ -291,9 +291,7 @@ template <class T> inline T truth(bool value) {
     if constexpr (is_float<T>) return T(value ? 1.0f : 0.0f);
     else return value ? T(-1) : 0;
 }
-struct Two {
-    bool low, high;
-};
+struct Two { bool low, high; };
 template <Relation C, bool Ftz, class H> inline Two compare_pair(Pair<H> a, Pair<H> b) {
     return {compare<C, Ftz>(a.low, b.low), compare<C, Ftz>(a.high, b.high)};
 }

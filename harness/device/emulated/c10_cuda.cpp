@@ -1,5 +1,4 @@
-// What projects of the ordinary ABI take from libc10_cuda: the device, streams, error checks, the caching
-// allocator.
+// What projects of the ordinary ABI take from libc10_cuda: device, streams, error checks, the allocator.
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAFunctions.h>

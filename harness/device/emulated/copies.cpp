@@ -1,6 +1,5 @@
 // Asynchronous copies: cp.async, bulk copies and tensor copies. They are recorded when issued and happen at
-// the wait that covers them (in `eager` schedules: at once), so that a program that does not wait reads what
-// was there before.
+// the wait that covers them (in `eager` schedules: at once), so that without a wait old bytes are read.
 #include "semantics.h"
 #include "state.h"
 #include "tensor_map.h"
@@ -84,8 +83,7 @@ u32 box_bytes(const TensorMap& map) {
     return bytes;
 }
 
-// Calls f(shared address, global address, bytes) for runs of at most 16 bytes; global is 0 for elements
-// outside.
+// Calls f(shared address, global address, bytes) for runs of at most 16 bytes; global is 0 outside.
 template <class F> void each_run(const TensorMap& map, const TensorCopy& c, u32 shared, F f) {
     const u32 size = map.element_bytes, row_bytes = map.box[0] * size, rows = box_bytes(map) / row_bytes;
     const u32 per_run = std::max(1u, 16u / size);

@@ -1,10 +1,7 @@
-// The emulated libcudart.so.13: registration, launches, memory, properties. Everything is done when a call
-// returns. Functions of the real library that are not here are generated as stubs that report
-// `cannot_emulate`.
+// The emulated libcudart.so.13: registration, launches, memory, properties. Calls are done when they return.
+// Functions of the real library that are not here are generated as stubs that report `cannot_emulate`.
 #include <cuda.h>
 #include <cuda_runtime_api.h>
-
-#include <mutex>
 
 #include "matrices.h"
 #include "modules.h"
@@ -48,12 +45,14 @@ auto& allocations = *new std::map<void*, size_t>;
 thread_local std::vector<Configuration> configurations;
 thread_local cudaError_t last = cudaSuccess;
 
-cudaError_t answer(int error) {
+using Error = cudaError_t;
+
+Error answer(int error) {
     if (error) last = cudaError_t(error);
     return cudaError_t(error);
 }
-cudaError_t done() { return answer(sticky_error()); }
-template <class T, class V> cudaError_t give(T* to, V value) {
+Error done() { return answer(sticky_error()); }
+template <class T, class V> Error give(T* to, V value) {
     *to = T(value);
     return done();
 }
@@ -75,7 +74,7 @@ Kernel* loaded_kernel(const void* function) {
     return k && !answer(load_kernel(*k)) ? k : nullptr;
 }
 
-cudaError_t start(const void* function, Geometry g, dim3 grid, dim3 block, void** arguments, size_t shared) {
+Error start(const void* function, Geometry g, dim3 grid, dim3 block, void** arguments, size_t shared) {
     Kernel* k = find_kernel(function);
     if (!k) return last;
     const u32 grids[] = {grid.x, grid.y, grid.z}, blocks[] = {block.x, block.y, block.z};
@@ -111,29 +110,6 @@ bool device_end(const void* p, size_t bytes) {
     const std::string what = "a copy of " + std::to_string(bytes) + " bytes: ";
     report("crashed", nullptr, 0, what + describe_address(address + bytes - 1), &address);
     return false;
-}
-
-cudaError_t copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
-    if (sticky_error()) return done();
-    const bool both = kind == cudaMemcpyDeviceToDevice, unknown = kind == cudaMemcpyDefault;
-    const bool to_device = both || kind == cudaMemcpyHostToDevice || (unknown && is_device(to));
-    const bool from_device = both || kind == cudaMemcpyDeviceToHost || (unknown && is_device(from));
-    if ((to_device && !device_end(to, bytes)) || (from_device && !device_end(from, bytes)))
-        return answer(cudaErrorInvalidValue);
-    std::memmove(to, from, bytes);
-    return cudaSuccess;
-}
-
-cudaError_t copy_symbol(
-    const void* symbol, void* other, size_t n, size_t offset, cudaMemcpyKind kind, bool to) {
-    const auto known = host_variables.find(symbol);
-    if (known == host_variables.end()) return answer(cudaErrorInvalidSymbol);
-    Module* module = known->second.binary->get();
-    Variable* v = module ? find_variable(*module, known->second.name) : nullptr;
-    if (!v) return module ? cudaSuccess : answer(cudaErrorNotSupported);  // no kernel reads it
-    if (offset + n > v->size) return answer(cudaErrorInvalidValue);
-    void* at = host(v->address + offset);
-    return to ? copy(at, other, n, kind) : copy(other, at, n, kind);
 }
 
 // ---- the device: an H100
@@ -238,7 +214,6 @@ same_as cudaFree, cudaFreeAsync, cudaFreeHost, cuMemFree_v2
 same_as cudaMemcpy, cudaMemcpyAsync
 same_as cudaMemset, cudaMemsetAsync, cuMemsetD8Async
 same_as cudaMemcpyToSymbol, cudaMemcpyToSymbolAsync
-same_as cudaMemcpyFromSymbol, cudaMemcpyFromSymbolAsync
 same_as cudaStreamCreate, cudaStreamCreateWithFlags, cudaStreamCreateWithPriority
 same_as cudaEventCreate, cudaEventCreateWithFlags, cuEventCreate
 same_as cudaEventElapsedTime, cuEventElapsedTime
@@ -270,7 +245,7 @@ API unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared, c
     configurations.push_back({grid, block, shared, stream});
     return 0;
 }
-API cudaError_t __cudaPopCallConfiguration(dim3* grid, dim3* block, size_t* shared, void* stream) {
+API Error __cudaPopCallConfiguration(dim3* grid, dim3* block, size_t* shared, void* stream) {
     if (configurations.empty()) return answer(cudaErrorMissingConfiguration);
     const Configuration c = configurations.back();
     configurations.pop_back();
@@ -279,26 +254,25 @@ API cudaError_t __cudaPopCallConfiguration(dim3* grid, dim3* block, size_t* shar
     *shared = c.shared;
     return give(static_cast<cudaStream_t*>(stream), c.stream);
 }
-API cudaError_t __cudaGetKernel(cudaKernel_t* kernel, const void* function) {
+API Error __cudaGetKernel(cudaKernel_t* kernel, const void* function) {
     Kernel* k = find_kernel(function);
     return k ? give(kernel, reinterpret_cast<cudaKernel_t>(k)) : last;
 }
 
 // ---- launches
-API cudaError_t cudaLaunchKernel(
-    const void* f, dim3 g, dim3 b, void** arguments, size_t shared, cudaStream_t) {
+API Error cudaLaunchKernel(const void* f, dim3 g, dim3 b, void** arguments, size_t shared, cudaStream_t) {
     return start(f, {}, g, b, arguments, shared);
 }
-API cudaError_t cudaLaunchCooperativeKernel(
+API Error cudaLaunchCooperativeKernel(
     const void* f, dim3 g, dim3 b, void** arguments, size_t shared, cudaStream_t) {
     Geometry geometry;
     geometry.cooperative = true;
     return start(f, geometry, g, b, arguments, shared);
 }
-API cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* c, const void* f, void** arguments) {
+API Error cudaLaunchKernelExC(const cudaLaunchConfig_t* c, const void* f, void** arguments) {
     return start(f, geometry_of(*c), c->gridDim, c->blockDim, arguments, c->dynamicSmemBytes);
 }
-API cudaError_t cudaFuncSetAttribute(const void* f, cudaFuncAttribute which, int value) {
+API Error cudaFuncSetAttribute(const void* f, cudaFuncAttribute which, int value) {
     Kernel* k = loaded_kernel(f);
     if (!k) return last;
     if (which == cudaFuncAttributeNonPortableClusterSizeAllowed) k->large_clusters = value != 0;
@@ -307,7 +281,7 @@ API cudaError_t cudaFuncSetAttribute(const void* f, cudaFuncAttribute which, int
     k->most_dynamic_shared = u32(value);
     return cudaSuccess;
 }
-API cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* a, const void* f) {
+API Error cudaFuncGetAttributes(cudaFuncAttributes* a, const void* f) {
     Kernel* k = loaded_kernel(f);
     if (!k) return last;
     *a = {};
@@ -320,15 +294,14 @@ API cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* a, const void* f) {
     a->nonPortableClusterSizeAllowed = k->large_clusters;
     return cudaSuccess;
 }
-API cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(
-    int* n, const void* f, int threads, size_t shared) {
+API Error cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* n, const void* f, int threads, size_t shared) {
     Kernel* k = loaded_kernel(f);
     return k ? give(n, resident_blocks(u32(threads), k->info->shared_bytes + shared)) : last;
 }
 
 // ---- errors
-API cudaError_t cudaPeekAtLastError() { return last ? last : cudaError_t(sticky_error()); }
-API cudaError_t cudaGetLastError() {
+API Error cudaPeekAtLastError() { return last ? last : cudaError_t(sticky_error()); }
+API Error cudaGetLastError() {
     const cudaError_t error = cudaPeekAtLastError();
     last = cudaSuccess;
     return error;
@@ -345,15 +318,15 @@ API const char* cudaGetErrorName(cudaError_t e) {
 }
 
 // ---- the device
-API cudaError_t cudaGetDevice(int* device) { return give(device, 0); }
-API cudaError_t cudaSetDevice(int device) { return device ? answer(cudaErrorInvalidDevice) : cudaSuccess; }
-API cudaError_t cudaGetDeviceCount(int* count) { return give(count, 1); }
-API cudaError_t cudaRuntimeGetVersion(int* version) { return give(version, CUDART_VERSION); }
-API cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr which, int) {
+API Error cudaGetDevice(int* device) { return give(device, 0); }
+API Error cudaSetDevice(int device) { return device ? answer(cudaErrorInvalidDevice) : cudaSuccess; }
+API Error cudaGetDeviceCount(int* count) { return give(count, 1); }
+API Error cudaRuntimeGetVersion(int* version) { return give(version, CUDART_VERSION); }
+API Error cudaDeviceGetAttribute(int* value, cudaDeviceAttr which, int) {
     *value = attribute(which);
     return cudaSuccess;
 }
-API cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int) {
+API Error cudaGetDeviceProperties(cudaDeviceProp* p, int) {
     *p = {};
     std::strcpy(p->name, "NVIDIA H100 80GB HBM3");
     p->totalGlobalMem = 80ull << 30;
@@ -370,20 +343,16 @@ API cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int) {
     }
     return cudaSuccess;
 }
-API cudaError_t cudaGetDriverEntryPointByVersion(
+API Error cudaGetDriverEntryPointByVersion(
     const char* name, void** f, unsigned, unsigned long long, cudaDriverEntryPointQueryResult* status) {
     const bool known = !std::strcmp(name, "cuTensorMapEncodeTiled");
     *f = known ? reinterpret_cast<void*>(&cuTensorMapEncodeTiled) : nullptr;
     if (status) *status = known ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
     return known ? cudaSuccess : cudaError_t(emulated_unsupported(name));
 }
-API cudaError_t cudaGetDriverEntryPoint(
-    const char* name, void** f, unsigned long long flags, cudaDriverEntryPointQueryResult* status) {
-    return cudaGetDriverEntryPointByVersion(name, f, CUDART_VERSION, flags, status);
-}
 
 // ---- memory
-API cudaError_t cudaMalloc(void** p, size_t bytes) {
+API Error cudaMalloc(void** p, size_t bytes) {
     if (sticky_error()) return done();
     *p = bytes ? std::aligned_alloc(256, (bytes + 511) / 256 * 256) : nullptr;
     if (bytes && !*p) return answer(cudaErrorMemoryAllocation);
@@ -392,7 +361,7 @@ API cudaError_t cudaMalloc(void** p, size_t bytes) {
     allocations[*p] = bytes;
     return cudaSuccess;
 }
-API cudaError_t cudaFree(void* p) {
+API Error cudaFree(void* p) {
     if (!p) return cudaSuccess;
     const auto found = allocations.find(p);
     if (found == allocations.end()) return answer(cudaErrorInvalidValue);
@@ -401,39 +370,42 @@ API cudaError_t cudaFree(void* p) {
     std::free(p);
     return done();
 }
-API cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
+API Error cudaMemGetInfo(size_t* free, size_t* total) {
     *free = 79ull << 30;
     return give(total, 80ull << 30);
 }
-API cudaError_t cudaMemcpy(void* to, const void* from, size_t n, cudaMemcpyKind kind) {
-    return copy(to, from, n, kind);
+API Error cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
+    if (sticky_error()) return done();
+    const bool both = kind == cudaMemcpyDeviceToDevice, unknown = kind == cudaMemcpyDefault;
+    const bool to_device = both || kind == cudaMemcpyHostToDevice || (unknown && is_device(to));
+    const bool from_device = both || kind == cudaMemcpyDeviceToHost || (unknown && is_device(from));
+    if ((to_device && !device_end(to, bytes)) || (from_device && !device_end(from, bytes)))
+        return answer(cudaErrorInvalidValue);
+    std::memmove(to, from, bytes);
+    return cudaSuccess;
 }
-API cudaError_t cudaMemset(void* to, int value, size_t bytes) {
+API Error cudaMemset(void* to, int value, size_t bytes) {
     if (sticky_error()) return done();
     if (!device_end(to, bytes)) return answer(cudaErrorInvalidValue);
     std::memset(to, value, bytes);
     return cudaSuccess;
 }
-API cudaError_t cudaMemcpyToSymbol(
+API Error cudaMemcpyToSymbol(
     const void* symbol, const void* from, size_t n, size_t offset, cudaMemcpyKind kind) {
-    return copy_symbol(symbol, const_cast<void*>(from), n, offset, kind, true);
-}
-API cudaError_t cudaMemcpyFromSymbol(
-    void* to, const void* symbol, size_t n, size_t offset, cudaMemcpyKind kind) {
-    return copy_symbol(symbol, to, n, offset, kind, false);
-}
-API cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* a, const void* p) {
-    *a = {};
-    a->type = is_device(p) ? cudaMemoryTypeDevice : cudaMemoryTypeUnregistered;
-    (is_device(p) ? a->devicePointer : a->hostPointer) = const_cast<void*>(p);
-    return done();
+    const auto known = host_variables.find(symbol);
+    if (known == host_variables.end()) return answer(cudaErrorInvalidSymbol);
+    Module* module = known->second.binary->get();
+    Variable* v = module ? find_variable(*module, known->second.name) : nullptr;
+    if (!v) return module ? cudaSuccess : answer(cudaErrorNotSupported);  // no kernel reads it
+    return offset + n > v->size ? answer(cudaErrorInvalidValue)
+                                : cudaMemcpy(host(v->address + offset), from, n, kind);
 }
 
 // ---- streams and events
-API cudaError_t cudaStreamCreate(cudaStream_t* stream) { return give(stream, 0x10ul); }
-API cudaError_t cudaEventCreate(cudaEvent_t* event) { return give(event, 0x20ul); }
-API cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t, cudaEvent_t) { return give(ms, 1); }
-API cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus* status) {
+API Error cudaStreamCreate(cudaStream_t* stream) { return give(stream, 0x10ul); }
+API Error cudaEventCreate(cudaEvent_t* event) { return give(event, 0x20ul); }
+API Error cudaEventElapsedTime(float* ms, cudaEvent_t, cudaEvent_t) { return give(ms, 1); }
+API Error cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus* status) {
     return give(status, cudaStreamCaptureStatusNone);
 }
 

@@ -16,8 +16,8 @@ constexpr unsigned EXCHANGE_WORDS = 16;
 using Site = u32;
 
 // State spaces, section 5.1. `Shared` is a 32-bit address in any window of the cluster. Local variables are
-// host memory on the fiber's stack, global and constant memory is host memory: a generic address of these is
-// itself.
+// host memory on the fiber's stack, global and constant memory is host memory: each is its own generic
+// address.
 enum class Space : u8 { Generic, Global, Const, Local, Shared };
 
 inline u64 address_of(const void* p) { return reinterpret_cast<u64>(p); }
@@ -41,9 +41,7 @@ struct RelocationInfo {  // 8 bytes of a variable hold the generic address of va
     u32 target;
     s64 addend;
 };
-struct ParameterInfo {
-    u32 offset, size;
-};
+struct ParameterInfo { u32 offset, size; };
 struct Thread;
 struct KernelInfo {
     u32 abi;
@@ -105,8 +103,7 @@ struct Thread {
 [[noreturn]] void exit_thread(Thread&);  // `exit`; returning from the entry is the same
 [[noreturn]] inline void trap(Thread& t, Site site) { fault(t, "trap", site); }
 
-// ---- memory, section 9.7.9. Addresses are checked for bounds and alignment to `bytes` (1 to 32, a whole
-// vector).
+// ---- memory, section 9.7.9. Bounds and alignment to `bytes` (1 to 32, a whole vector) are checked.
 void* access_slow(Thread&, u64 address, unsigned bytes, Space, Site, bool store);
 void* shared_access(Thread&, u32 address, unsigned bytes, Site, bool store, const void* value);
 
@@ -258,8 +255,7 @@ void bulk_copy(Thread&, const BulkCopy&, Site);
 void tensor_copy(Thread&, const TensorCopy&, Site);
 void bulk_commit(Thread&);
 void bulk_wait(Thread&, u32 groups_left);
-// fence.proxy.async: generic writes to shared memory reach asynchronous reads (bulk stores, wgmma) only past
-// it.
+// fence.proxy.async: generic writes to shared memory reach asynchronous reads (bulk stores, wgmma) past it.
 void fence_proxy_async(Thread&, Site);
 
 // ---- wgmma, section 9.7.15. Deferred: issue leaves a token (a NaN) in each accumulator; the matching wait

@@ -61,8 +61,7 @@ inline Exchange whole_warp(Thread& t, const u32* words, unsigned count, Site sit
 }
 
 // ---- mma (9.7.14.5): M x 8 results. Rows of A and columns of B lie in lanes of a group of four, `per`
-// elements to a word; words of A alternate between rows g and g + 8. Products are exact, sums are kept in f64
-// or s64.
+// elements to a word; words of A alternate between rows g and g + 8. Products are exact.
 template <int M, int K, Element A, Element B, Element D, bool Saturate, class Word, unsigned NA, unsigned NB,
     unsigned NC>
 inline void multiply_matrices(Thread& t, Word (&a)[NA], Word (&b)[NB], Word (&c)[NC], Site site) {

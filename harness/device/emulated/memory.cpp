@@ -2,8 +2,8 @@
 // shadow that finds reads of uninitialized bytes and pairs of accesses that no barrier orders.
 //
 // The race detector keeps vector clocks per warp, so it sees pairs of different warps of one block; lanes of
-// one warp are found by schedules that disagree. It never reports an ordered pair: what it does not model is
-// taken as ordered.
+// one warp are found by schedules that disagree. It never reports an ordered pair: what it does not model
+// counts as ordered.
 #include <mutex>
 #include <shared_mutex>
 
@@ -273,8 +273,8 @@ u8* asynchronous_read(Thread& t, u32 address, unsigned bytes, u32 time, Site sit
     return t.block->arena + address;
 }
 
-// Bytes that an operation issued at `time` will write: ordered like a write of the issuing warp, known to
-// those that wait.
+// Bytes that an operation issued at `time` will write: like a write of the issuing warp, known to those that
+// wait.
 void asynchronous_write(Thread& t, u32 address, unsigned bytes, u32 time, Site site) {
     BlockState& b = owner_of(t, address, bytes, site, true);
     if (!b.detect) return;

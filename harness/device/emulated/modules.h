@@ -11,9 +11,7 @@ namespace emulated {
 
 constexpr u32 SHARED_PER_BLOCK = 48 << 10, SHARED_OPT_IN = 227 << 10, SHARED_PER_SM = 228 << 10;
 
-struct Variable {
-    u64 address = 0, size = 0;
-};
+struct Variable { u64 address = 0, size = 0; };
 struct Record {
     std::string kind, text;  // "kernel", "refused" or "missing"; its file, or the reason
 };
@@ -37,8 +35,7 @@ struct Geometry {
     bool cooperative = false;
 };
 
-// The module with exactly these kernels, else with at least these, that no fat binary has claimed. May be
-// null.
+// The module with exactly these kernels, else with at least these, that is not claimed yet. May be null.
 Module* claim_module(const std::vector<std::string>& kernels);
 Module* module_of_ptx(const std::string& ptx);  // by FNV-1a of the text
 int load_kernel(Kernel&);                       // cudaError_t; reports what cannot be emulated

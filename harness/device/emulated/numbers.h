@@ -1,6 +1,5 @@
 // Numbers: register bits as values of PTX types (5.2), small floating-point formats, conversions between
-// them. A value of type f16, bf16, f16x2 and so on keeps its bits; arithmetic is done in a wider type and
-// rounded once.
+// them. A value of type f16, bf16, f16x2 and so on keeps its bits; a wider type computes and rounds once.
 #pragma once
 #include <algorithm>
 #include <bit>
@@ -75,8 +74,7 @@ inline float decode(const Format& f, u32 code) {
     return code & f.sign ? -value : value;
 }
 
-// A double as the float next to it whose last bit is odd where it is inexact, so that a further rounding
-// counts.
+// A double as a float whose last bit is odd where it is inexact: a further rounding is then the only one.
 inline float rounded_to_odd(double value) {
     float near = float(value);
     if (double(near) == value || std::isnan(value)) return near;
@@ -105,9 +103,7 @@ struct bf16 {
     operator float() const { return std::bit_cast<float>(u32(bits) << 16); }
 };
 
-template <class H> struct Pair {
-    H low, high;
-};
+template <class H> struct Pair { H low, high; };
 using f16x2 = Pair<f16>;
 using bf16x2 = Pair<bf16>;
 using f32x2 = Pair<f32>;

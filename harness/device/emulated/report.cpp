@@ -1,5 +1,4 @@
-// What happened, as one JSON object per line of the report file. A claim of the process that runs the
-// project.
+// What happened, as one JSON object per line of the report file: a claim of the project's process.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -111,8 +110,7 @@ void assert_fail(Thread& t, u64 message, u64 file, u32 line, u64 function, Site 
     fail(t, ASSERTION);
 }
 
-// printf: arguments lie in a buffer, each aligned to its size (CUDA C++ Programming Guide, "Formatted
-// Output").
+// printf: arguments lie in a buffer, each aligned to its size (CUDA C++ Programming Guide).
 s32 print(Thread&, u64 format, u64 arguments) {
     const std::string f = reinterpret_cast<const char*>(format);
     s32 count = 0;

@@ -1,5 +1,5 @@
-// Runs launches: one fiber per CUDA thread, warps and lanes in an order drawn from the seed, groups of blocks
-// on cores.
+// Runs launches: one fiber per CUDA thread, warps and lanes in an order of the seed, groups of blocks on
+// cores.
 #include <sys/mman.h>
 
 #include <memory>
@@ -85,6 +85,12 @@ void reserve(Group& g, u64 threads, u64 blocks, u64 stack_size) {
 }
 
 // ---- what a group starts from
+void unravel(u64 index, const u32 shape[3], u32 (&at)[3]) {
+    at[0] = u32(index % shape[0]);
+    at[1] = u32(index / shape[0] % shape[1]);
+    at[2] = u32(index / shape[0] / shape[1]);
+}
+
 void set_block(Group& g, u32 index, const u32 ctaid[3], u32 threads) {
     const Grid& grid = g.launch->grid;
     BlockState& b = g.blocks[index];
@@ -127,13 +133,10 @@ void set_block(Group& g, u32 index, const u32 ctaid[3], u32 threads) {
 }
 
 void set_thread(Group& g, u64 slot, u32 linear, BlockState& b) {
-    const u32* ntid = g.launch->grid.ntid;
     Thread& t = g.threads[slot];
     delete t.issued;  // where a launch failed
     t = Thread{};
-    t.tid[0] = linear % ntid[0];
-    t.tid[1] = linear / ntid[0] % ntid[1];
-    t.tid[2] = linear / ntid[0] / ntid[1];
+    unravel(linear, g.launch->grid.ntid, t.tid);
     t.lane = linear % 32;
     t.warp = linear / 32;
     t.linear = linear;
@@ -160,11 +163,11 @@ void set_group(Group& g, u64 index) {
     g.cluster_arrived = g.cluster_generation = 0;
     g.progress = 0;
     g.failed = false;
-    u32 at[3] = {
-        u32(index % across[0]), u32(index / across[0] % across[1]), u32(index / across[0] / across[1])};
+    u32 at[3];
+    unravel(index, across, at);
     for (u32 i = 0; i < g.blocks.size(); i++) {
-        const u32 in_group[3] = {i % shape[0], i / shape[0] % shape[1], i / shape[0] / shape[1]};
-        u32 ctaid[3];
+        u32 in_group[3], ctaid[3];
+        unravel(i, shape, in_group);
         for (int d = 0; d < 3; d++) ctaid[d] = at[d] * shape[d] + in_group[d];
         set_block(g, i, ctaid, threads);
         for (u32 k = 0; k < threads; k++) set_thread(g, u64(i) * threads + k, k, g.blocks[i]);

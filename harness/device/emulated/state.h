@@ -1,5 +1,4 @@
-// What the runtime knows about a launch that runs: fibers, barriers, clocks of the race detector, pending
-// copies.
+// What the runtime knows about a launch that runs: fibers, barriers, clocks of races, pending copies.
 #pragma once
 #include <atomic>
 #include <deque>
@@ -18,8 +17,7 @@ constexpr int INVALID_VALUE = 1, INVALID_CONFIGURATION = 9, INVALID_FUNCTION = 9
               NOT_SUPPORTED = 801;
 
 constexpr u32 NO_AGENT = 255;
-using Clock =
-    std::vector<u32>;  // per agent (warps of a block, then its asynchronous units): time known of it
+using Clock = std::vector<u32>;  // per agent (warps of a block, asynchronous units): time known of it
 
 // A copy, or an arrival that waits for copies, that has been issued and not happened.
 struct Landing {
@@ -63,8 +61,7 @@ struct Barrier {
     std::vector<Site> sites;  // per warp: where it arrived in this generation
 };
 
-// A meeting of lanes of one warp under one mask. Words are kept for two generations: a lane may be late to
-// read.
+// A meeting of lanes of one warp under one mask. Words are kept for two generations: a lane may read late.
 struct Meeting {
     u32 mask = 0, arrived = 0, generation = 0;
     Site site = 0;
@@ -97,8 +94,9 @@ struct WgmmaOperation {
     unsigned registers;
     u32 issued;  // threads
     u32 time;
-    std::vector<u32> accumulators;  // 128 x registers: tokens or values, then results
-    std::vector<u32> a_registers;   // 128 x 4
+    std::vector<u32> accumulators;              // 128 x registers: tokens or values, then results
+    std::vector<u32> a_registers;               // 128 x 4
+    u32 first_awaited = ~0u, last_awaited = 0;  // operations whose tokens the accumulators hold
 };
 struct Warpgroup {
     u32 first = 0;  // sequence number of operations[0]
@@ -114,8 +112,7 @@ struct BlockState : Block {
     Barrier barrier[16];
     std::map<u32, Mbarrier> mbarriers;  // by offset in the block's window
     std::vector<Warpgroup> warpgroups;
-    // The detectors. Agents 0 to warps - 1 are warps; `asynchronous` stands for cp.async, bulk copies and
-    // wgmma.
+    // The detectors. Agents 0 to warps - 1 are warps; `asynchronous` stands for copies and wgmma.
     bool detect;
     std::vector<Cell> shadow;
     std::vector<Clock> known;        // per warp
@@ -167,8 +164,8 @@ inline Issued& issued(Thread& t) {
 inline u32 first_of_cluster(const Thread& t) { return block_of(t).index - t.block->cluster_ctarank; }
 inline u32 round_up(u32 value, u32 unit) { return (value + unit - 1) / unit * unit; }
 inline u64 product(const u32 n[3]) { return u64(n[0]) * n[1] * n[2]; }
-// The address of a byte of shared memory under a swizzle of 0, 32, 64 or 128 bytes: bits 4.. are XORed with
-// bits 7.. (section 5.5.7).
+// A shared address under a swizzle of 0, 32, 64 or 128 bytes: bits 4.. are XORed with bits 7..
+// (section 5.5.7).
 inline u32 swizzled(u32 address, unsigned width) {
     return width ? address ^ (address >> 7 & (width / 16 - 1)) << 4 : address;
 }

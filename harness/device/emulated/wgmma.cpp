@@ -1,5 +1,4 @@
-// wgmma (section 9.7.15): recorded when issued, computed for the whole warpgroup at the first wait that
-// covers it.
+// wgmma (section 9.7.15): recorded when issued, computed for the warpgroup at the first wait that covers it.
 #include "matrices.h"
 #include "state.h"
 
@@ -105,11 +104,15 @@ void mark_reads(Thread& t, const WgmmaOperation& o, bool is_a) {
 }
 
 // ---- accumulators
+// The operation that a token stands for.
+u32 sequence_of(const Warpgroup& w, u32 token) {
+    return w.first + ((token >> 8 & 0x3fff) - 1 - w.first) % SLOTS;
+}
+
 // The value of a token whose operation is done; other bits as they are.
 u32 resolve(const Warpgroup& w, u32 bits, u32 thread) {
     if (!is_token(bits)) return bits;
-    const u32 slot = (bits >> 8 & 0x3fff) - 1, index = bits & 0xff;
-    const u32 at = (slot - w.first % SLOTS) % SLOTS;
+    const u32 at = sequence_of(w, bits) - w.first, index = bits & 0xff;
     if (at >= w.operations.size() || index >= w.operations[at].registers) return bits;
     const WgmmaOperation& o = w.operations[at];
     return o.done ? o.accumulators[thread * o.registers + index] : bits;
@@ -141,7 +144,8 @@ void multiply(u32 n, u32 k, const std::vector<f32>& a, const std::vector<f32>& b
         }
 }
 
-void compute(Thread& t, Warpgroup& w, WgmmaOperation& o) {
+void compute(Thread& t, Warpgroup& w, u32 sequence) {
+    WgmmaOperation& o = w.operations[sequence - w.first];
     std::vector<f32> d(64 * o.shape.n);
     const Element kind = o.shape.accumulator;
     if (!o.accumulate) std::fill(o.accumulators.begin(), o.accumulators.end(), 0);
@@ -160,8 +164,17 @@ void compute(Thread& t, Warpgroup& w, WgmmaOperation& o) {
     });
     o.done = true;
     for (WgmmaOperation& later : w.operations)  // those that add to this result
-        for (u32 i = 0; i < later.accumulators.size() && !later.done; i++)
-            later.accumulators[i] = resolve(w, later.accumulators[i], i / later.registers);
+        if (!later.done && later.first_awaited <= sequence && sequence <= later.last_awaited)
+            for (u32 i = 0; i < later.accumulators.size(); i++)
+                later.accumulators[i] = resolve(w, later.accumulators[i], i / later.registers);
+}
+
+// Sets an accumulator that an operation adds to: a value, or the token of an operation that is not done.
+void await(const Warpgroup& w, WgmmaOperation& o, u32 bits, u32 at) {
+    o.accumulators[at] = bits;
+    if (!is_token(bits)) return;
+    o.first_awaited = std::min(o.first_awaited, sequence_of(w, bits));
+    o.last_awaited = std::max(o.last_awaited, sequence_of(w, bits));
 }
 
 // Operations whose results every thread has taken are forgotten.
@@ -208,7 +221,7 @@ void wgmma_issue(Thread& t, const Wgmma& shape, u32* accumulators, unsigned regi
     const u32 p = place_in_group(t);
     if (shape.a_in_registers) std::copy_n(a_registers, 4, &o.a_registers[p * 4]);
     for (unsigned i = 0; i < registers; i++) {
-        if (accumulate) o.accumulators[p * registers + i] = resolve(w, accumulators[i], p);
+        if (accumulate) await(w, o, resolve(w, accumulators[i], p), p * registers + i);
         accumulators[i] = token(sequence, i);
     }
     if (++o.issued == GROUP) w.generation++;
@@ -228,7 +241,7 @@ void wgmma_wait(Thread& t, u32 groups_left, Site site) {
     for (u32 sequence = w.first; sequence < through;) {
         WgmmaOperation& o = w.operations[sequence - w.first];
         if (o.done) sequence++;
-        else if (o.issued == GROUP) compute(t, w, o);
+        else if (o.issued == GROUP) compute(t, w, sequence);
         else wait_change(t, w.generation, w.generation, site);
     }
     for (const WgmmaOperation& o : w.operations)
