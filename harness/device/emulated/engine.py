@@ -6,7 +6,8 @@ import hashlib
 import os
 import platform
 import shutil
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -66,94 +67,73 @@ class Engine:
 
         Raises Refused where the kernels cannot be compiled for it, and InfraError.
         """
-        assert self.toolchain.torch_root is not None
         refused = lacks(self.toolchain) or refusal(library)
         if refused is not None:
             raise Refused(refused)
-        kernels = self._kernels(key, ptx, wanted)
-        records = [one for module in read_index(kernels).values() for one in module.items()]
-        missing = frozenset(name for name, record in records if record == MISSING)
-        libraries = load_order(Path("{scratch}/runtime"), self.toolchain.torch_root)
+        cuda, torch_root = self.toolchain.cuda, self.toolchain.torch_root
+        assert cuda is not None and torch_root is not None
+        texts = (path.read_text() for path in sorted(ptx.rglob("*.ptx")))
+        with self._cached("kernels", lambda fresh: write_index(first_index(texts), fresh), key) as kernels:
+            index = read_index(kernels)
+            every = {name: record for module in index.values() for name, record in module.items()}
+            if lacking := {name for name in wanted if every.get(name) == MISSING}:
+                self._add(kernels, index, ptx, lacking)
+        missing = frozenset(name for module in index.values() for name in module if module[name] == MISSING)
         environment = {
-            "LIFTBENCH_EMULATED_GPU": ":".join(map(str, libraries)),
+            "LIFTBENCH_EMULATED_GPU": ":".join(map(str, load_order(Path("{scratch}/runtime"), torch_root))),
             "LIFTBENCH_EMULATED_KERNELS": "{scratch}/kernels",
             "LIFTBENCH_EMULATED_CORES": str(min(os.cpu_count() or 1, _JOBS)),
             "LIFTBENCH_EMULATED_REPORT": f"{{scratch}}/{REPORT}",
         }
-        inputs = {"runtime": self._runtime(), "kernels": kernels}
-        return Prepared(inputs, environment, missing, any_compiled=len(missing) < len(records))
+        inputs = {"runtime": self._own("runtime", cuda.include, cuda.cudart, torch_root), "kernels": kernels}
+        return Prepared(inputs, environment, missing, any_compiled=len(missing) < len(every))
 
-    def _runtime(self) -> Path:
-        cuda = self.toolchain.cuda
-        assert cuda is not None and cuda.include is not None and cuda.cudart is not None
-        return self._own("runtime", (cuda.include, cuda.cudart, self.toolchain.torch_root))
-
-    def _own(self, what: Literal["runtime", "headers"], words: Sequence[object] = ()) -> Path:
+    def _own(self, what: Literal["runtime", "headers"], *words: object) -> Path:
         """A part of the emulated GPU, compiled now unless it is in the cache."""
-        final = self._place(what, ())
-        if final.is_dir():
-            return final
-        with locked(final.with_suffix(".lock"), "the emulated GPU, compiled by another process"):
-            if not final.is_dir():
-                with directory_atomically(final) as fresh:
-                    problem = self._compile(what, fresh, words, {})
-                    if problem is not None:
-                        raise SandboxError(f"the emulated GPU could not be compiled: {problem}")
-                    fresh.chmod(0o755)
-        return final
+        try:
+            with self._cached(what, lambda fresh: self._compile(what, fresh, words, {})) as folder:
+                return folder
+        except Refused as error:
+            raise SandboxError(f"the emulated GPU could not be compiled: {error}") from error
 
-    def _kernels(self, key: str, ptx: Path, wanted: Set[str]) -> Path:
-        """The folder of the kernels of a build, with all that is wanted; it only ever grows."""
-        final = self._place("kernels", (key,))
-        with locked(final.with_suffix(".lock"), "kernels for the emulated GPU, compiled by another process"):
-            if not final.is_dir():
-                with directory_atomically(final) as fresh:
-                    write_index(first_index(path.read_text() for path in sorted(ptx.rglob("*.ptx"))), fresh)
-                    fresh.chmod(0o755)
-            index = read_index(final)
-            every = {name for module in index.values() for name, one in module.items() if one == MISSING}
-            if lacking := wanted & every:
-                self._add(final, index, ptx, lacking)
-        return final
-
-    def _add(self, final: Path, index: Index, ptx: Path, lacking: Set[str]) -> None:
+    def _add(self, kernels: Path, index: Index, ptx: Path, lacking: Set[str]) -> None:
         """Compile kernels into a folder that has others. Raises Refused, InfraError."""
         with owned_folder("kernels") as scratch:
             names, made = Path(scratch) / "names", Path(scratch) / "made"
             names.write_text("\n".join(sorted(lacking)))
             made.mkdir()
             inputs = {"ptx": ptx, "headers": self._own("headers"), "names": names}
-            problem = self._compile("kernels", made, [f"{{scratch}}/{one}" for one in inputs], inputs)
-            if problem is not None:
-                raise Refused(problem)
-            for key, kernels in read_index(made).items():
-                index[key] |= {name: record for name, record in kernels.items() if record != MISSING}
+            self._compile("kernels", made, [f"{{scratch}}/{one}" for one in inputs], inputs)
+            for key, records in read_index(made).items():
+                index[key] |= {name: record for name, record in records.items() if record != MISSING}
             for path in made.glob("*.so"):
-                shutil.copyfile(path, final / path.name)
-            write_index(index, final)
+                shutil.copyfile(path, kernels / path.name)
+            write_index(index, kernels)
 
-    def _place(self, what: str, key: Sequence[str]) -> Path:
+    @contextmanager
+    def _cached(self, what: str, fill: Callable[[Path], None], *key: str) -> Iterator[Path]:
+        """A folder of the cache, locked; a new one is filled first."""
         digest = digest_of([sources_digest(), self.toolchain.facts("cuda"), cpu_facts(), what, *key])
         final = self.cache / what / digest
         final.parent.mkdir(parents=True, exist_ok=True)
-        return final
+        with locked(final.with_suffix(".lock"), f"{what} of the emulated GPU, compiled by another process"):
+            if not final.is_dir():
+                with directory_atomically(final) as fresh:
+                    fill(fresh)
+                    fresh.chmod(0o755)
+            yield final
 
-    def _compile(
-        self, what: str, out: Path, words: Sequence[object], inputs: Mapping[str, Path]
-    ) -> str | None:
-        """Run the compile job in the sandbox; why it failed, or None. Raises InfraError."""
+    def _compile(self, what: str, out: Path, words: Sequence[object], inputs: Mapping[str, Path]) -> None:
+        """Run the compile job in the sandbox. Raises Refused where it failed, and InfraError."""
         chain = self.toolchain
         sources = {_PACKAGE: _HERE, _STAND_INS: _HERE.parents[1] / "builder/templates/stubs"}
-        job_file = f"{{scratch}}/{_PACKAGE}/compile_job.py"
-        program = [str(chain.python), "-I", "-S", job_file, what, f"{{scratch}}/{_OUT}"]
+        program = [chain.python, "-I", "-S", f"{{scratch}}/{_PACKAGE}/compile_job.py", what]
         path = f"{chain.gxx.parent}:/usr/bin:/bin" if chain.gxx else "/usr/bin:/bin"
-        with (
-            CompilerSlots(self.cache.parent / "builds" / "locks").taken(_JOBS) as jobs,
-            owned_folder("emulated") as name,
-        ):
+        slots = CompilerSlots(self.cache.parent / "builds" / "locks")
+        with slots.taken(_JOBS) as jobs, owned_folder("emulated") as name:
             job = Job(
                 role="build",
-                argv=[*program, str(jobs), str(chain.gxx), *map(str, words)],
+                argv=[str(one) for one in (*program, f"{{scratch}}/{_OUT}", jobs, chain.gxx, *words)],
                 limits=_LIMITS,
                 inputs={**sources, **inputs},
                 readable=chain.readable("cuda"),
@@ -162,10 +142,10 @@ class Engine:
             ran = run_job(self.sandbox, job, [f"{_OUT}/*"], Path(name))
             raise_if_infra(ran.facts, "compiling for the emulated GPU")
             if ran.facts.status != "ok" or ran.problem is not None:
-                return ran.problem or f"{ran.facts.status}: {ran.facts.output.strip()[-_SHOWN:]}"
+                shown = ran.facts.output.strip()[-_SHOWN:]
+                raise Refused(ran.problem or f"{ran.facts.status}: {shown}")
             for made in ran.files:
                 shutil.copyfile(made, out / made.name)
-        return None
 
 
 def lacks(toolchain: Toolchain) -> str | None:

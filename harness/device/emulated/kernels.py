@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Container, Iterable, Iterator
+import zlib
+from collections.abc import Container, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 
 from harness.device.emulated.codegen import translate
@@ -30,28 +30,9 @@ Index = dict[str, dict[str, str]]
 """By module and kernel: `kernel FILE`, `refused REASON` or `missing` (not compiled yet)."""
 
 
-@dataclass(frozen=True)
-class Kernel:
-    """One kernel: the path of its library, or why there is none."""
-
-    name: str
-    library: Path | None
-    cannot_emulate: str | None = None
-
-    @property
-    def record(self) -> str:
-        """What the index says."""
-        if self.library is not None:
-            return f"kernel {self.library.name}"
-        return f"refused {' '.join((self.cannot_emulate or '').split())}"
-
-
 def module_key(ptx: str) -> str:
-    """16 hexadecimal digits that name a module: FNV-1a of 64 bits over its text, trailing zeros left out."""
-    value = 0xCBF29CE484222325
-    for byte in ptx.rstrip("\0").encode():
-        value = (value ^ byte) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF
-    return f"{value:016x}"
+    """Names a module: CRC-32 of its text, trailing zeros left out, in 8 hexadecimal digits."""
+    return f"{zlib.crc32(ptx.rstrip(chr(0)).encode()):08x}"
 
 
 def first_index(modules: Iterable[str]) -> Index:
@@ -64,21 +45,19 @@ def read_index(folder: Path) -> Index:
     index: Index = {}
     kernels: dict[str, str] = {}
     for line in (folder / INDEX).read_text().splitlines():
-        word, name, *rest = line.split(" ", 2)
-        if word == "module":
-            kernels = index[name] = {}
+        name, _, record = line.strip().partition(" ")
+        if line.startswith(" "):
+            kernels[name] = record
         else:
-            kernels[name] = " ".join([word, *rest])
+            kernels = index[name] = {}
     return index
 
 
 def write_index(index: Index, folder: Path) -> None:
-    """The runtime reads lines `module KEY`, and below each `kernel NAME FILE`, `refused NAME REASON` or
-    `missing NAME`."""
+    """The runtime reads lines `KEY`, and below each ` NAME RECORD`."""
     lines: list[str] = []
     for key, kernels in index.items():
-        records = ((name, *record.partition(" ")) for name, record in kernels.items())
-        lines += [f"module {key}", *(f"{word} {name} {rest}".rstrip() for name, word, _, rest in records)]
+        lines += [key, *(f" {name} {record}" for name, record in kernels.items())]
     fresh = folder / f"{INDEX}.{os.getpid()}"
     fresh.write_text("\n".join([*lines, ""]))
     fresh.rename(folder / INDEX)
@@ -91,13 +70,13 @@ def precompile(folder: Path, compiler: str = "g++") -> None:
 
 
 def build_kernels(
-    modules: Iterable[str],
+    modules: Sequence[str],
     folder: Path,
     compiler: str = "g++",
     jobs: int = 1,
     wanted: Container[str] | None = None,
     headers: Path = HERE,
-) -> list[Kernel]:
+) -> Index:
     """Libraries of the `wanted` kernels of some modules (default: all), and the index by which the runtime
     finds them, in `folder`. `headers`: what precompile() filled.
 
@@ -105,43 +84,33 @@ def build_kernels(
     """
     folder.mkdir(parents=True, exist_ok=True)
 
-    def build(translated: tuple[str, str | CannotEmulate]) -> Kernel:
-        name, source = translated
+    def record(source: str | CannotEmulate) -> str:
         if isinstance(source, CannotEmulate):
-            return Kernel(name, None, str(source))
+            return f"refused {' '.join(str(source).split())}"
         library = folder / f"{hashlib.sha256(source.encode()).hexdigest()[:24]}.so"
         if not library.exists():
             compile_kernel(source, library, compiler, headers)
-        return Kernel(name, library)
+        return f"kernel {library.name}"
 
-    out: list[Kernel] = []
-    index: Index = {}
+    index = first_index(modules)
     with ThreadPoolExecutor(jobs) as pool:
         for ptx in modules:
-            names = _ENTRY.findall(ptx)
-            chosen = [name for name in names if wanted is None or name in wanted]
-            kernels = list(pool.map(build, _translated(ptx, chosen)))
-            made = {one.name: one.record for one in kernels}
-            index[module_key(ptx)] = {name: made.get(name, MISSING) for name in names}
-            out += kernels
+            kernels = index[module_key(ptx)]
+            chosen = [name for name in kernels if wanted is None or name in wanted]
+            kernels |= zip(chosen, pool.map(record, _translated(ptx, chosen)), strict=True)
     write_index(index, folder)
-    return out
+    return index
 
 
-def _translated(ptx: str, names: list[str]) -> Iterator[tuple[str, str | CannotEmulate]]:
-    """Name of each kernel, and its C++ or why there is none."""
-    if not names:
-        return
-    try:
-        module = Module(ptx)
-    except CannotEmulate as error:
-        yield from ((name, error) for name in names)
-        return
+def _translated(ptx: str, names: list[str]) -> Iterator[str | CannotEmulate]:
+    """The C++ of each kernel, or why there is none."""
+    module: Module | None = None
     for name in names:
         try:
-            yield name, translate(module, name)
+            module = module or Module(ptx)
+            yield translate(module, name)
         except CannotEmulate as error:
-            yield name, error
+            yield error
 
 
 def compile_kernel(source: str, library: Path, compiler: str = "g++", headers: Path = HERE) -> None:

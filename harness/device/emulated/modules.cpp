@@ -18,10 +18,10 @@ std::vector<std::unique_ptr<Module>> read_index() {
     std::ifstream file(options.kernels + "/index.txt");
     for (std::string line; std::getline(file, line);) {
         std::istringstream words(line);
-        std::string record, name, rest;
-        words >> record >> name;
+        std::string name, record, rest;
+        words >> name >> record;
         std::getline(words >> std::ws, rest);
-        if (record == "module") all.push_back(std::make_unique<Module>(Module{name}));
+        if (line[0] != ' ') all.push_back(std::make_unique<Module>(Module{name}));
         else if (!all.empty()) all.back()->kernels[name] = {record, rest};
     }
     return all;
@@ -93,10 +93,13 @@ Module* claim_module(const std::vector<std::string>& kernels) {
 }
 
 Module* module_of_ptx(const std::string& ptx) {
-    u64 hash = 0xcbf29ce484222325ull;
-    for (const unsigned char c : ptx) hash = (hash ^ c) * 0x100000001b3ull;
+    u32 crc = ~0u;
+    for (const unsigned char c : ptx) {
+        crc ^= c;
+        for (int bit = 0; bit < 8; bit++) crc = crc >> 1 ^ (crc & 1 ? 0xedb88320u : 0);
+    }
     char id[20];
-    std::snprintf(id, sizeof id, "%016lx", hash);
+    std::snprintf(id, sizeof id, "%08x", ~crc);
     for (const auto& m : modules())
         if (m->id == id) return m.get();
     return nullptr;

@@ -1,9 +1,9 @@
 // Modules (fat binaries, or PTX given to the driver), their kernels and variables, translated beforehand.
 //
-// The folder options.kernels holds shared libraries and `index.txt`, one record per line:
-//   module ID | kernel NAME FILE | refused NAME REASON... | missing NAME
-// Kernels belong to the module before them. A missing one is not compiled yet: using it does nothing but
-// report it, so that it is compiled before the next run.
+// The folder options.kernels holds shared libraries and `index.txt`: lines with the ID of a module, and below
+// each, indented, one per kernel: NAME kernel FILE | NAME refused REASON... | NAME missing
+// A missing one is not compiled yet: using it does nothing but report it, so that it is compiled before the
+// next run.
 #pragma once
 #include "state.h"
 
@@ -37,7 +37,7 @@ struct Geometry {
 
 // The module with exactly these kernels, else with at least these, that is not claimed yet. May be null.
 Module* claim_module(const std::vector<std::string>& kernels);
-Module* module_of_ptx(const std::string& ptx);  // by FNV-1a of the text
+Module* module_of_ptx(const std::string& ptx);  // by CRC-32 of the text
 int load_kernel(Kernel&);                       // cudaError_t; reports what cannot be emulated
 int launch(Kernel&, const Geometry&, void** arguments);
 Variable* find_variable(Module&, const std::string& name);

@@ -27,13 +27,11 @@ class Gpu:
     """The emulated runtime in a process of its own, with the kernels of some PTX modules."""
 
     def __init__(self, cudart: Path, modules: list[str], folder: Path) -> None:
-        kernels = build_kernels([HEADER + "".join(modules)], folder)
-        assert all(one.library for one in kernels), kernels
+        (kernels,) = build_kernels([HEADER + "".join(modules)], folder).values()
+        assert all(record.startswith("kernel ") for record in kernels.values()), kernels
         self.report = folder / "report.jsonl"
-        names = [one.name for one in kernels]
-        self.process = ProcessPoolExecutor(
-            1, get_context("spawn"), _load, (cudart, folder, self.report, names)
-        )
+        given = (cudart, folder, self.report, list(kernels))
+        self.process = ProcessPoolExecutor(1, get_context("spawn"), _load, given)
 
     def launch(
         self, kernel: str, arguments: list[Any], threads: int = 32, blocks: int = 1, shared: int = 0
