@@ -9,22 +9,11 @@ from dataclasses import dataclass, field
 from functools import cache
 from itertools import groupby
 from operator import itemgetter
-from typing import Final
 
+from harness.device.emulated import ptx
 from harness.device.emulated.instructions import find
 from harness.device.emulated.instructions.rows import PLACE, Row, Slots
-from harness.device.emulated.ptx import (
-    SIZES,
-    CannotEmulate,
-    Function,
-    Module,
-    Statement,
-    Variable,
-    bits,
-    elements,
-    split,
-    variables,
-)  # fmt: skip
+from harness.device.emulated.ptx import SIZES, CannotEmulate, Function, Module, Statement, Variable
 
 _REGISTERS = re.compile(r"\.reg\s+\.(\w+)\s+(.*)$")
 _RANGE = re.compile(r"([\w$%]+)<(\d+)>$")
@@ -108,15 +97,8 @@ class FunctionWriter:
         self.buffers: list[str] = []
         labels = ((at, one) for at, one in enumerate(self.statements) if one.kind == "label")
         self.labels = {(one.blocks[-1], one.text): at for at, one in labels}
-        self.at = 0
+        self.at, self.statement = 0, self.statements[0]
         self.accumulators = _accumulators(self.statements)
-
-    # ---- operands
-
-    @property
-    def statement(self) -> Statement:
-        """That which is being written."""
-        return self.statements[self.at]
 
     def _variable(self, name: str) -> tuple[str, str] | None:
         for block in reversed(self.statement.blocks):
@@ -191,8 +173,6 @@ class FunctionWriter:
         key = (it.mnemonic, file, it.row or it.line)
         return self.kernel.sites.setdefault(key, len(self.kernel.sites))
 
-    # ---- control flow
-
     def _label(self, name: str) -> tuple[int, int]:
         """(block, position) of a label."""
         for block in reversed(self.statement.blocks):
@@ -211,15 +191,15 @@ class FunctionWriter:
 
     def indexed_branch(self, slots: Slots, operands: list[str]) -> str:
         """brx.idx: a jump to one of the labels that a `.branchtargets` directive lists."""
-        targets = split(self.statements[self._label(operands[1])[1] + 1].text.removeprefix(".branchtargets"))
-        cases = [f"case {i}: {self._goto(one)}" for i, one in enumerate(targets)]
+        targets = self.statements[self._label(operands[1])[1] + 1].text.removeprefix(".branchtargets")
+        cases = [f"case {i}: {self._goto(one)}" for i, one in enumerate(ptx.split(targets))]
         return f"switch ({self.read('u32', operands[0])}) {{ {' '.join(cases)} }}"
 
     def call(self, slots: Slots, operands: list[str]) -> str:
         """call: results and arguments are passed by address."""
-        results = split(operands.pop(0).strip("() ")) if operands[0].startswith("(") else []
+        results = ptx.split(operands.pop(0).strip("() ")) if operands[0].startswith("(") else []
         name, given = operands[0], operands[1] if len(operands) > 1 else ""
-        buffers = [f"(u8*){self._symbol(one)[0]}" for one in [*results, *split(given.strip("() "))]]
+        buffers = [f"(u8*){self._symbol(one)[0]}" for one in [*results, *ptx.split(given.strip("() "))]]
         register = self._register(name)
         if name in _LIBRARY:
             call = f"{_LIBRARY[name]}(t, arguments, {self.site()});"
@@ -234,8 +214,8 @@ class FunctionWriter:
         """mov: packs or unpacks the elements of a vector (9.7.9.4)."""
         to, source = operands
         packs = source.startswith("{")
-        parts = elements(source if packs else to)
-        whole, width = bits(slots["T"]), 8 * SIZES[slots["T"]] // len(parts)
+        parts = ptx.elements(source if packs else to)
+        whole, width = ptx.bits(slots["T"]), 8 * SIZES[slots["T"]] // len(parts)
         if packs:
             values = [f"({whole}){self.read(f'b{width}', one)} << {width * i}" for i, one in enumerate(parts)]
             return self.write(whole, to, " | ".join(values))
@@ -243,13 +223,11 @@ class FunctionWriter:
         writes = [self.write(f"b{width}", one, cut) for one, cut in cuts]
         return f"{{ {whole} whole = {self.read(whole, source)}; {' '.join(writes)} }}"
 
-    # ---- statements
-
     def body(self) -> str:
         """The C++ statements of the function: declarations first, then one line per instruction."""
         lines = []
         for at, statement in enumerate(self.statements):
-            self.at = at
+            self.at, self.statement = at, statement
             try:
                 if statement.kind == "label":
                     lines.append(f"L{statement.blocks[-1]}_{plain(statement.text)}:;")
@@ -269,12 +247,12 @@ class FunctionWriter:
     def _directive(self, statement: Statement) -> None:
         block, found = statement.blocks[-1], _REGISTERS.match(statement.text)
         if found is not None:
-            for one in split(found[2]):
+            for one in ptx.split(found[2]):
                 many = _RANGE.match(one)
                 for name in [f"{many[1]}{i}" for i in range(int(many[2]))] if many else [one]:
                     self.names[block, name] = f"v{block or ''}_{plain(name)}", found[1]
             return
-        for variable in variables(statement.text):
+        for variable in ptx.variables(statement.text):
             if variable.space in ("shared", "global", "const"):
                 self.kernel.module.variables[variable.name] = variable
                 continue
@@ -303,17 +281,10 @@ class FunctionWriter:
         """C++ of one instruction by a row, or None if the operands do not fit."""
         if "L2::cache_hint" in slots.values():
             operands = operands[:-1]
-        if row.cpp in _METHODS:
-            return _METHODS[row.cpp](self, slots, operands)
+        if row.cpp.startswith("@"):
+            method: Callable[[Slots, list[str]], str] = getattr(self, row.cpp[1:])
+            return method(slots, operands)
         return _Filling(self, slots, row.cpp).filled(_parsed(row.operands), operands)
-
-
-_METHODS: Final[dict[str, Callable[[FunctionWriter, Slots, list[str]], str]]] = {
-    "@branch": FunctionWriter.branch,
-    "@indexed_branch": FunctionWriter.indexed_branch,
-    "@call": FunctionWriter.call,
-    "@move_vector": FunctionWriter.move_vector,
-}
 
 
 class _Filling:
@@ -365,14 +336,14 @@ class _Filling:
             space = self.slots.get(it["type"] or "S", it["type"] or "")
             self.values[it["name"]] = self.writer.address(operand, space)
             return True
-        map, coordinates = split(operand.strip()[1:-1])
-        given = [self.writer.read("s32", one) for one in elements(coordinates)]
+        map, coordinates = ptx.split(operand.strip()[1:-1])
+        given = [self.writer.read("s32", one) for one in ptx.elements(coordinates)]
         self.values |= {it["name"]: self.writer.read("u64", map), "rank": str(len(given))}
         self.values[it["count"]] = ", ".join(given)
         return True
 
     def _vector(self, it: re.Match[str], type: str, operand: str) -> bool:
-        name, registers, wanted = it["name"], elements(operand), it["count"]
+        name, registers, wanted = it["name"], ptx.elements(operand), it["count"]
         count = len(registers)
         if wanted and count != int(self.slots.get(wanted, wanted).strip("vx") or 1) and operand != "_":
             return False
@@ -421,7 +392,7 @@ def _resolved(type: str, slots: Slots) -> str:
         return slots.get(type, type)
     if type[0] == "2":
         return f"{real[0]}{16 * SIZES[real]}"
-    return real if type[0] == "i" and real[0] == "s" else bits(real)
+    return real if type[0] == "i" and real[0] == "s" else ptx.bits(real)
 
 
 def _accumulators(statements: list[Statement]) -> set[str]:
@@ -430,7 +401,7 @@ def _accumulators(statements: list[Statement]) -> set[str]:
     moves: list[tuple[str, str]] = []
     for one in statements:
         if one.kind == "instruction" and "wgmma.mma_async" in one.text:
-            out.update(elements(one.operands[0]))
+            out.update(ptx.elements(one.operands[0]))
         elif one.kind == "instruction" and "mov." in one.text and "{" not in one.text:
             moves.append((one.operands[0], one.operands[1]))
     while more := {to for to, source in moves if source in out} - out:
@@ -458,12 +429,12 @@ def _storage(type: str) -> str:
 
 def _poison(type: str) -> str:
     """What a register holds before it is written: a NaN where it is read as a floating-point number."""
-    return {"pred": "false", "b8": "0xbd", "b16": "0x7fbd"}.get(bits(type), f"poison_{_storage(type)}")
+    return {"pred": "false", "b8": "0xbd", "b16": "0x7fbd"}.get(ptx.bits(type), f"poison_{_storage(type)}")
 
 
 def _holds(register: str, type: str) -> bool:
     """Whether the C++ variable of a register has the C++ type of a PTX type."""
-    return type in (bits(register), bits(register).replace("b", "u"))
+    return type in (ptx.bits(register), ptx.bits(register).replace("b", "u"))
 
 
 def _constant(type: str, operand: str) -> str | None:

@@ -12,25 +12,19 @@ from harness.device.emulated.ptx import SIZES, CannotEmulate, Function, Module, 
 def translate(module: Module, name: str) -> str:
     """C++ source of a kernel's shared library. Raises CannotEmulate."""
     kernel, entry = Kernel(module), module.functions[name]
-    ends = _layout(entry.parameters)
-    offsets = [end - one.size for end, one in zip(ends, entry.parameters, strict=True)]
-    places = zip(entry.parameters, offsets, strict=True)
-    addresses = {one.name: f"(u64)(parameters + {offset})" for one, offset in places}
+    offsets, _ = _layout(entry.parameters)
+    addresses = {name: f"(u64)(parameters + {offset})" for name, offset in offsets.items()}
     body = FunctionWriter(kernel, entry, addresses).body()
     functions = [_function(kernel, module.functions[called]) for called in kernel.called]  # which grows
-    static = [one for one in kernel.shared.values() if not one.external]
-    shared = _layout(static)
+    shared, shared_bytes = _layout([one for one in kernel.shared.values() if not one.external])
     return "\n".join([
         '#include "semantics.h"',
         "using namespace emulated;",
-        *(
-            f"constexpr u32 s_{plain(one.name)} = {end - one.size};"
-            for one, end in zip(static, shared, strict=True)
-        ),
+        *(f"constexpr u32 s_{plain(name)} = {offset};" for name, offset in shared.items()),
         *(f"static Function f_{plain(one)};" for one in kernel.called),
         *functions,
         f"static void run(Thread& t, const u8* parameters) {{\n{body}\n}}",
-        *_information(kernel, entry, offsets, max(shared, default=0)),
+        *_information(kernel, entry, shared_bytes),
     ])  # fmt: skip
 
 
@@ -41,16 +35,16 @@ def _function(kernel: Kernel, function: Function) -> str:
     return f"static void f_{plain(function.name)}(Thread& t, u8* const* arguments) {{\n{writer.body()}\n}}"
 
 
-def _layout(variables: list[Variable]) -> list[int]:
-    """Where each variable ends; each begins at a multiple of its own alignment."""
-    ends, at = [], 0
+def _layout(variables: list[Variable]) -> tuple[dict[str, int], int]:
+    """Where each variable begins, a multiple of its own alignment, and the bytes of all."""
+    offsets, size = {}, 0
     for one in variables:
-        at = -(-at // one.align) * one.align + one.size
-        ends.append(at)
-    return ends
+        offsets[one.name] = -(-size // one.align) * one.align
+        size = offsets[one.name] + one.size
+    return offsets, size
 
 
-def _information(kernel: Kernel, entry: Function, offsets: list[int], shared_bytes: int) -> list[str]:
+def _information(kernel: Kernel, entry: Function, shared_bytes: int) -> list[str]:
     """C++ of the library's KernelInfo and its tables."""
     threads = entry.dimensions("reqntid") or entry.dimensions("maxntid") or (1024, 1, 1)
     cluster = entry.dimensions("reqnctapercluster") or (0, 0, 0)
@@ -64,9 +58,9 @@ def _information(kernel: Kernel, entry: Function, offsets: list[int], shared_byt
         constant = str(one.space == "const").lower()
         variables.append(f"{{{_quoted(one.name)}, {one.size}, {max(one.align, 1)}, {first}, {constant}}}")
         relocations += [f"{{{number}, {offset}, {target}, {addend}}}" for offset, target, addend in moved]
-    sizes = [one.size for one in entry.parameters]
+    offsets, parameter_bytes = _layout(entry.parameters)
     tables = {
-        "parameter": [f"{{{offset}, {size}}}" for offset, size in zip(offsets, sizes, strict=True)],
+        "parameter": [f"{{{offsets[one.name]}, {one.size}}}" for one in entry.parameters],
         "site": [f"{{{_quoted(what)}, {_quoted(file)}, {row}}}" for what, file, row in kernel.sites],
         "variable": variables,
         "relocation": relocations,
@@ -81,7 +75,7 @@ def _information(kernel: Kernel, entry: Function, offsets: list[int], shared_byt
         "name": _quoted(entry.name),
         "entry": "run",
         "parameters": listed.pop("parameters"),
-        "parameter_bytes": offsets[-1] + sizes[-1] if sizes else 0,
+        "parameter_bytes": parameter_bytes,
         "shared_bytes": shared_bytes,
         "dynamic_align": max([16, *(one.align for one in kernel.shared.values() if one.external)]),
         "max_threads": prod(threads),

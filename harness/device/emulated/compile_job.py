@@ -20,8 +20,7 @@ from harness.device.emulated.runtime import build_cuda, build_torch_side
 def main() -> None:
     """Fills the folder OUT. The exit code is 1, and stderr says why, where the compiler fails."""
     what, out, jobs, compiler, *words = sys.argv[1:]
-    folder = Path(out)
-    folder.mkdir(parents=True, exist_ok=True)
+    (folder := Path(out)).mkdir(parents=True, exist_ok=True)
     if what == "runtime":
         include, cudart, torch_root = map(Path, words)
         build_cuda(folder, include, cudart, compiler, int(jobs))

@@ -34,7 +34,6 @@ _LIMITS: Final = Limits(wall_s=900.0, memory_bytes=6 << 30)
 _JOBS: Final = 8
 REPORT: Final = "emulated.jsonl"
 """In the worker's scratch directory: what the emulated GPU saw."""
-_SHOWN: Final = 1500
 
 
 class Refused(Exception):
@@ -142,7 +141,7 @@ class Engine:
             ran = run_job(self.sandbox, job, [f"{_OUT}/*"], Path(name))
             raise_if_infra(ran.facts, "compiling for the emulated GPU")
             if ran.facts.status != "ok" or ran.problem is not None:
-                shown = ran.facts.output.strip()[-_SHOWN:]
+                shown = ran.facts.output.strip()[-1500:]
                 raise Refused(ran.problem or f"{ran.facts.status}: {shown}")
             for made in ran.files:
                 shutil.copyfile(made, out / made.name)

@@ -95,18 +95,12 @@ class Statement:
     @property
     def mnemonic(self) -> str:
         """Opcode with all modifiers, such as `ld.global.nc.v4.u32`."""
-        return self._split[0]
+        return _GUARD.sub("", self.text, count=1).partition(" ")[0]
 
     @property
     def operands(self) -> list[str]:
         """Operands, cut at commas outside of brackets and braces."""
-        return split(self._split[1])
-
-    @property
-    def _split(self) -> tuple[str, str]:
-        text = _GUARD.sub("", self.text, count=1)
-        mnemonic, _, rest = text.partition(" ")
-        return mnemonic, rest.strip()
+        return split(_GUARD.sub("", self.text, count=1).partition(" ")[2])
 
 
 @dataclass(slots=True)
@@ -136,11 +130,6 @@ class Module:
         self._text = _blank(re.split(r"\n\t?\.section", text, maxsplit=1)[0])
         self._line_starts = [0] + [found.end() for found in re.finditer("\n", self._text)]
         self._parse()
-
-    @property
-    def entries(self) -> list[str]:
-        """Names of the kernels that have a body."""
-        return [name for name, it in self.functions.items() if it.kind == "entry" and it.body is not None]
 
     def _parse(self) -> None:
         at, text = 0, self._text

@@ -48,7 +48,7 @@ def build_cuda(folder: Path, include: Path, real_cudart: Path, compiler: str = "
         list(pool.map(compile_one, _RUNTIME))
     versions, stubs = folder / "versions.map", folder / "stubs.cpp"
     versions.write_text(f"{CUDART} {{ global: *; }};\n")
-    stubs.write_text(_stubs(_exported(real_cudart) - _symbols("nm", *objects)))
+    stubs.write_text(_stubs(_symbols("nm", "-D", str(real_cudart)) - _symbols("nm", *objects)))
     link = (*objects, str(stubs), f"-Wl,--version-script={versions}", f"-Wl,-soname,{CUDART}")
     run_compiler(*flags, "-shared", *link, "-o", str(folder / CUDART))
     driver = ("-Wl,--no-as-needed", str(folder / CUDART), f"-Wl,-soname,{DRIVER}")
@@ -57,18 +57,16 @@ def build_cuda(folder: Path, include: Path, real_cudart: Path, compiler: str = "
         scrap.unlink()
 
 
-def build_torch_side(
-    folder: Path, include: Path, torch_root: Path, compiler: str = "g++", jobs: int = 1
-) -> None:
+def build_torch_side(folder: Path, include: Path, torch_root: Path, compiler: str, jobs: int) -> None:
     """Compile what torch needs of them, beside them. Raises CompilerError."""
     headers = (f"-I{torch_root}/include", f"-I{torch_root}/include/torch/csrc/api/include", f"-I{include}")
     flags = (compiler, "-w", *_FLAGS, *headers, "-idirafter", str(_STAND_INS), "-shared")
     link = (str(folder / CUDART), f"{torch_root}/lib/libtorch_cpu.so", f"{torch_root}/lib/libc10.so")
 
     def compile_one(source: str) -> None:
-        library = _TORCH_SIDE[source]
-        name = f"-Wl,-soname,{library}"
-        run_compiler(*flags, str(HERE / f"{source}.cpp"), *link, name, "-o", str(folder / library))
+        name = _TORCH_SIDE[source]
+        made = ("-o", str(folder / name))
+        run_compiler(*flags, str(HERE / f"{source}.cpp"), *link, f"-Wl,-soname,{name}", *made)
 
     with ThreadPoolExecutor(jobs) as pool:
         list(pool.map(compile_one, _TORCH_SIDE))
@@ -83,19 +81,13 @@ def run_compiler(*command: str) -> None:
 
 
 def _symbols(*command: str) -> set[str]:
+    """CUDA's functions among the symbols that `nm` lists."""
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return set(re.findall(r"^[0-9a-f]+ T (\w+)", done.stdout, re.MULTILINE))
-
-
-def _exported(cudart: Path) -> set[str]:
-    """Functions of NVIDIA's runtime library."""
-    return {name for name in _symbols("nm", "-D", str(cudart)) if re.match(r"(__)?cuda", name)}
+    return set(re.findall(r"^[0-9a-f]+ T ((?:__)?cuda\w*)", done.stdout, re.MULTILINE))
 
 
 def _stubs(names: set[str]) -> str:
     """Functions that the emulator lacks: a project that calls one learns which, and the call fails."""
     head = 'extern "C" int emulated_unsupported(const char*);\n'
-    body = (
-        f'extern "C" int {name}() {{ return emulated_unsupported("{name}"); }}\n' for name in sorted(names)
-    )
-    return head + "".join(body)
+    one = 'extern "C" int {0}() {{ return emulated_unsupported("{0}"); }}\n'
+    return head + "".join(map(one.format, sorted(names)))

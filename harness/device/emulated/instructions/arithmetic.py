@@ -23,10 +23,8 @@ B: b32 b64; C: b16 B; P: pred C; Q: C T; M: lo hi; E: clamp wrap; F: and or
 9.7.1.3 mul.wide.W | d:2W a:W b:W | wide_product({a}, {b})
 9.7.1.4 mad.lo.T | d:T a:T b:T c:T | low_product({a}, {b}) + {c}
 9.7.1.4 mad.hi.T | d:T a:T b:T c:T | high_product({a}, {b}) + {c}
-9.7.1.4 mad.hi.sat.s32 | d:s32 a:s32 b:s32 c:s32 | clamped<s32>((s64)high_product({a}, {b}) + {c})
 9.7.1.4 mad.wide.W | d:2W a:W b:W c:2W | wide_product({a}, {b}) + {c}
 9.7.1.5 mul24.M.U | d:U a:U b:U | product24({a}, {b}, Part::{M})
-9.7.1.6 mad24.M.U | d:U a:U b:U c:U | product24({a}, {b}, Part::{M}) + {c}
 9.7.1.7 sad.T | d:T a:T b:T c:T | {c} + ({a} < {b} ? {b} - {a} : {a} - {b})
 9.7.1.8 div.T | d:T a:T b:T | quotient({a}, {b})
 9.7.1.9 rem.T | d:T a:T b:T | remainder_of({a}, {b})
@@ -84,7 +82,6 @@ R: rn rz rm rp; M: approx full; K: finite infinite number notanumber normal subn
 9.7.3.4 sub.R?.ftz?.sat?.T | d:T a:T b:T | binary<r_{R}, {ftz}, {sat}>(std::minus(), {a}, {b})
 9.7.3.5 mul.R?.ftz?.sat?.T | d:T a:T b:T | binary<r_{R}, {ftz}, {sat}>(std::multiplies(), {a}, {b})
 9.7.3.6 fma.R.ftz?.sat?.relu?.T | d:T a:T b:T c:T | relu<{relu}>(fused<r_{R}, {ftz}, {sat}>({a}, {b}, {c}))
-9.7.3.7 mad.R.ftz?.sat?.F | d:F a:F b:F c:F | fused<r_{R}, {ftz}, {sat}>({a}, {b}, {c})
 9.7.3.8 div.M.ftz?.f32 | d:f32 a:f32 b:f32 | divide_approximate<{ftz}>({a}, {b}, Divide::{M})
 9.7.3.8 div.R.ftz?.F | d:F a:F b:F | binary<r_{R}, {ftz}, false>(std::divides(), {a}, {b})
 9.7.3.9 abs.ftz?.T | d:T a:T | magnitude<{ftz}>({a})
@@ -118,11 +115,9 @@ compared: compare<Relation::{C}, {ftz}>({a}, {b}); pair: compare_pair<Relation::
 9.7.6.2 setp.C.B.ftz?.A | d|q:pred a:A b:A c:pred | outcome({compared}, Logic::{B}_, {c}, second)
 9.7.7.2 setp.C.ftz?.X | d|q:pred a:X b:X | low_of({pair}, second)
 9.7.6.3 selp.I | d:bI a:bI b:bI c:pred | {c} ? {a} : {b}
-9.7.6.4 slct.I.s32 | d:bI a:bI b:bI c:s32 | {c} >= 0 ? {a} : {b}
-9.7.6.4 slct.ftz?.I.f32 | d:bI a:bI b:bI c:f32 | {c} >= 0 ? {a} : {b}
 # Conversion
 I: rni rzi rmi rpi; F: f16 bf16 f32 f64; T: u8 s8 u16 s16 u32 s32 u64 s64 F; A: T; N: rn rz; M: rn rna rz
-H: f16 bf16; E: e4m3x2 e5m2x2; W: u16 s16; B: u8 s8
+H: f16 bf16; E: e4m3x2 e5m2x2; B: u8 s8
 9.7.9.21 cvt.I.ftz?.sat?.T.F | d:T a:F | converted<{T}, {F}, r_rn, Integral::{I}, {ftz}, {sat}>({a})
 9.7.9.21 cvt.R?.ftz?.sat?.T.A | d:T a:A | converted<{T}, {A}, r_{R}, Integral::none, {ftz}, {sat}>({a})
 9.7.9.21 cvt.N.relu?.satfinite?.H.f32 | d:H a:f32 | relu<{relu}>(narrowed<{H}, r_{N}, {satfinite}>({a}))
@@ -133,7 +128,6 @@ H: f16 bf16; E: e4m3x2 e5m2x2; W: u16 s16; B: u8 s8
 9.7.9.21 cvt.rn.satfinite.relu?.E.f32 | d:b16 a:f32 b:f32 | encode_pair<{relu}>({E}_format, {b}, {a})
 9.7.9.21 cvt.rn.satfinite.relu?.E.X | d:b16 a:X | encode_pair<{relu}>({E}_format, {a}.low, {a}.high)
 9.7.9.21 cvt.rn.relu?.f16x2.E | d:f16x2 a:b16 | relu<{relu}>(decode_pair({E}_format, {a}))
-9.7.9.22 cvt.pack.sat.W.s32 | d:b32 a:s32 b:s32 | (u16)clamped<{W}>({b}) | (u32)(u16)clamped<{W}>({a}) << 16
 9.7.9.22 cvt.pack.sat.B.s32.b32 | d:b32 a:s32 b:s32 c:b32 |
  {c} << 16 | (u32)(u8)clamped<{B}>({a}) << 8 | (u8)clamped<{B}>({b})
 """

@@ -13,23 +13,17 @@ C: ca cg cs lu cv wb wt; F: L2::evict_normal L2::evict_first L2::evict_last; H: 
 E: L1::evict_normal L1::evict_unchanged L1::evict_first L1::evict_last L1::no_allocate
 P: L2::64B L2::128B L2::256B; T: b8 b16 b32 b64 b128 u8 u16 u32 u64 s8 s16 s32 s64 f32 f64
 A: shared shared::cta shared::cluster; R: param param::entry param::func; B: const global local R; S: B A
-G: cta cluster gpu sys; O: volatile relaxed acquire release
-at: {a}, {space}, {site}
+G: cta cluster gpu sys; O: volatile relaxed acquire release; at: {a}, {space}, {site}
 9.7.9.8 ld.R.V?.T | d{V}:iT [a:R] | parameter_load(d, {a})
 9.7.9.8 ld.weak?.S?.C?.E?.F?.H?.P?.V?.T | d{V}:iT [a] | load(t, d, {at})
 9.7.9.8 ld.mmio?.O.G?.S?.C?.E?.F?.H?.P?.V?.T | d{V}:iT [a] | load_ordered(t, d, {at})
 9.7.9.11 st.R.V?.T | [a:R] c{V}:bT | parameter_store(c, {a})
 9.7.9.11 st.weak?.S?.C?.E?.F?.H?.V?.T | [a] c{V}:bT | store(t, c, {at})
 9.7.9.11 st.mmio?.O.G?.S?.C?.E?.F?.H?.V?.T | [a] c{V}:bT | store_ordered(t, c, {at})
-S: global; Q: const global local param; L: L1 L2 L2::evict_last L2::evict_normal
+S: global; Q: const global local param; L: L1 L2 L2::evict_last L2::evict_normal tensormap
 Y: L2::evict_unchanged L2::evict_first; X: L2::evict_last L2::evict_normal Y
 9.7.9.9 ld.S.C?.nc.E?.F?.H?.P?.V?.T | d{V}:iT [a] | load(t, d, {at})
-9.7.9.10 ldu.S?.V?.T | d{V}:iT [a] | load(t, d, {at})
 9.7.9.15 prefetch.Q?.L | [a] | (void)0
-9.7.9.15 prefetch.Q?.tensormap | [a] | (void)0
-9.7.9.15 prefetchu.L1 | [a] | (void)0
-9.7.9.16 applypriority.S?.L2::evict_normal | [a] b:u32 | (void)0
-9.7.9.17 discard.S?.L2 | [a] b:u32 | (void)0
 9.7.9.18 createpolicy.fractional.X.Y?.b64 | d:b64 a:f32?0 | 0
 T: pred b16 b32 b64 b128 u16 u32 u64 s16 s32 s64 f32 f64; M: f4e b4e rc8 ecl ecr rc16; U: u32 u64; S: B A
 9.7.9.3 mov.T | d:bT a:bT | {a}

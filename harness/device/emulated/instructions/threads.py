@@ -17,15 +17,12 @@ A: inc dec
 9.7.12.5 call.uni? | - | @call
 9.7.12.6 ret.uni? | - | return
 9.7.12.7 exit | - | exit_thread(t)
-9.7.19.1 brkpt | - | (void)0
 9.7.19.2 nanosleep.u32 | a:u32 | yield_hint(t)
-9.7.19.3 pmevent | a:u32 | (void)0
 9.7.19.4 trap | - | trap(t, {site})
 9.7.19.5 setmaxnreg.A.sync.aligned.u32 | a:u32 | (void)0
 # Synchronization
 M: and or; W: bar barrier; D: launch_dependents wait; L: cta gl sys; O: release relaxed
 G: cta cluster gpu sys; F: sc acq_rel acquire release; Y: global shared::cta shared::cluster
-Z: sync_restrict::shared::cta sync_restrict::shared::cluster
 9.7.13.1 bar.cta?.sync | a:u32 b:u32?0 | bar_sync(t, {a}, {b}, {site})
 9.7.13.1 bar.cta?.red.popc.u32 | d:u32 a:u32 b:u32?0 c:pred | bar_red(t, {a}, {b}, {c}, {site}).yes
 9.7.13.1 bar.cta?.red.M.pred | d:pred a:u32 b:u32?0 c:pred | bar_red(t, {a}, {b}, {c}, {site}).{M}_()
@@ -41,9 +38,7 @@ Z: sync_restrict::shared::cta sync_restrict::shared::cluster
 9.7.13.4 membar.L | - | memory_fence(t, {site})
 9.7.13.4 fence.F?.G | - | memory_fence(t, {site})
 9.7.13.4 fence.mbarrier_init.release.cluster | - | memory_fence(t, {site})
-9.7.13.4 fence.F.Z.cluster | - | memory_fence(t, {site})
 9.7.13.4 fence.proxy.async.Y? | - | fence_proxy_async(t, {site})
-9.7.13.4 fence.proxy.alias | - | memory_fence(t, {site})
 9.7.13.13 griddepcontrol.D | - | (void)0
 # Warps
 M: up down bfly idx; V: all any uni; B: b32 b64; A: add min max; T: u32 s32; L: and or xor
