@@ -193,6 +193,7 @@ class Grader:
         if not self._settings.emulate or not unmeasured or work.built is None:
             return grade
         work.observer("check on the emulated GPU")
+        torch.set_num_threads(1)  # others would spin on the cores that the worker uses
         with self._quiet.shared():
             emulated = self._emulation.check(work.built, work.loaded)
         return grade.model_copy(update={"emulated": emulated, "wall_s": time.monotonic() - work.started})
