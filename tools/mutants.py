@@ -183,6 +183,7 @@ def document(rows: Sequence[Row], controlled: int | None, wrong: Sequence[str]) 
     """The page; `controlled`: how many experts were graded without a patch, None where none was."""
     found = sum(row.found for row in rows)
     control = "not graded" if controlled is None else f"{controlled - len(wrong)} of {controlled} correct"
+    control += "".join(f"\n  - {first_line(line)}" for line in wrong)
     lines = []
     for row in rows:
         why = f"; {row.mutant.missed}" if row.mutant.missed and not row.found else ""

@@ -59,19 +59,16 @@ def test_the_page_says_what_was_not_found_and_why() -> None:
     page = document(rows, 2, ["l1/softmax: race: x"])
     assert f"| {first.name} | {first.task} | {first.found_by[0]} (emulator) | a/b | 2 |" in page
     assert f"| {missed.name} | {missed.task} | NOT FOUND (correct); {missed.missed} |  | 3 |" in page
-    assert "- Found: 1 of 2 (50.0%)" in page and "1 of 2 correct" in page and "Emulated" in page
+    assert "- Found: 1 of 2 (50.0%)" in page and "1 of 2 correct\n  - l1/softmax: race: x\n" in page
 
 
 def test_the_published_page_has_all_mutants() -> None:
-    """At least 95 % were found, and all experts were correct without a patch."""
-    if not DOCUMENT.is_file():
-        pytest.skip("not written yet")
+    """At least 95 % were found, and as many experts were correct without a patch."""
     page = DOCUMENT.read_text()
     assert [one.name for one in mutants() if f"| {one.name} | {one.task} |" not in page] == []
-    told = re.search(r"- Found: (\d+) of (\d+)", page)
-    assert told is not None and int(told[1]) >= LEAST_SHARE * int(told[2])
-    correct = re.search(r"- The experts without a patch: (\d+) of (\d+) correct", page)
-    assert correct is not None and correct[1] == correct[2]
+    for told in (r"- Found: (\d+) of (\d+)", r"- The experts without a patch: (\d+) of (\d+) correct"):
+        counts = re.search(told, page)
+        assert counts is not None and int(counts[1]) >= LEAST_SHARE * int(counts[2])
 
 
 @pytest.mark.slow
