@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SHIPPED = ("harness", "sandboxes")
 LAZY = "harness/cli/main.py"
 """Imports each command when it is invoked, so its imports inside functions are not counted."""
+EMULATOR = "harness/device/emulated"
 GENERATED = ("decisions", "generated")
 """Folders below docs/ that are not hand-written pages."""
 
@@ -124,6 +125,11 @@ def _python_lines(folder: str) -> tuple[int, int]:
     return sum(len(text.splitlines()) for text in texts), len(texts)
 
 
+def _emulator_lines() -> int:
+    sources = (p for p in (ROOT / EMULATOR).rglob("*") if p.suffix in {".py", ".cpp", ".h"})
+    return sum(len(path.read_text().splitlines()) for path in sources)
+
+
 def _pages() -> list[Path]:
     docs = ROOT / "docs"
     return [path for path in docs.rglob("*.md") if path.relative_to(docs).parts[0] not in GENERATED]
@@ -147,6 +153,7 @@ def figures() -> Iterator[Bound]:
     pages = _pages()
     yield Bound("lines of harness + sandboxes", lines, most=50_000)
     yield Bound("files of harness + sandboxes", len(modules), most=285)
+    yield Bound("lines of the emulated GPU, C++ included", _emulator_lines(), most=5_650)
     yield Bound("mean lines per module", round(lines / len(modules)))
     yield Bound("modules at the root of harness", len(root_modules(modules)), most=6)
     yield Bound("function lines, median", cuts[9])
