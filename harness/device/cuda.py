@@ -54,6 +54,7 @@ SIGNATURES: Final[dict[str, tuple[Any, ...]]] = {
     "cuMemAlloc_v2": (c_void_p, c_size_t),
     "cuMemFree_v2": (c_ulonglong,),
     "cuMemcpyDtoH_v2": (c_void_p, c_ulonglong, c_size_t),
+    "cuMemcpyHtoD_v2": (c_ulonglong, c_void_p, c_size_t),
     "cuMemsetD8Async": (c_ulonglong, c_ubyte, c_size_t, c_void_p),
     "cuIpcGetMemHandle": (c_void_p, c_ulonglong),
     "cuModuleLoadData": (c_void_p, c_char_p),
@@ -238,3 +239,32 @@ class Device:
 
     def fill(self, pointer: int, byte: int, size: int) -> None:
         self.call("cuMemsetD8Async", pointer, byte, size, None)
+
+    def read(self, pointer: int, size: int) -> bytes:
+        """Waits for what was launched before."""
+        data = ctypes.create_string_buffer(size)
+        self.call("cuMemcpyDtoH_v2", data, pointer, size)
+        return data.raw
+
+    def write(self, pointer: int, data: bytes) -> None:
+        self.call("cuMemcpyHtoD_v2", pointer, data, len(data))
+
+    def load(self, ptx: bytes) -> c_void_p:
+        """A module, which unload() gives back. Raises CudaError."""
+        module = c_void_p()
+        self.call("cuModuleLoadData", byref(module), ptx)
+        return module
+
+    def unload(self, module: c_void_p) -> None:
+        self.call("cuModuleUnload", module)
+
+    def function(self, module: c_void_p, name: str) -> c_void_p:
+        """A kernel of a module. Raises CudaError."""
+        function = c_void_p()
+        self.call("cuModuleGetFunction", byref(function), module, name.encode())
+        return function
+
+    def launch(self, function: c_void_p, blocks: int, threads: int, *values: Any) -> None:
+        """Launches on the default stream; `values`: arguments as ctypes objects. Raises CudaError."""
+        pointers = (c_void_p * len(values))(*map(ctypes.addressof, values))
+        self.call("cuLaunchKernel", function, blocks, 1, 1, threads, 1, 1, 0, None, pointers, None)

@@ -1,5 +1,5 @@
 // The known kernel: its result has a closed form, so a device that computes it wrongly is found.
-// known.ptx is made from this file by known.sh; known.py launches it.
+// known.ptx is made from this file by ptx.sh.
 //
 // Two linear congruential generators per thread, one in 32-bit integers and one modulo 2^20 in fp32 (all its
 // values are integers below 2^23, so fma, trunc and the product are exact), then one word of memory.

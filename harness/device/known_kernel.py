@@ -6,7 +6,6 @@ so its time follows the SM clock, and hardly the memory clock.
 
 from __future__ import annotations
 
-import ctypes
 import time
 from ctypes import byref, c_float, c_uint, c_ulonglong, c_void_p
 from pathlib import Path
@@ -19,7 +18,7 @@ from harness.device.health import KnownRun
 from harness.errors import DeviceError
 
 _PTX = Path(__file__).with_name("known.ptx")
-_NAME = b"liftbench_known"
+_NAME = "liftbench_known"
 _BLOCK = 256
 _COUNT = 1 << 20
 """Threads: 31 for each of the 256 x 132 lanes of an H100's schedulers, so all of them are busy."""
@@ -66,12 +65,12 @@ class KnownKernel:
         self.rounds = rounds
         self._device = device
         self._count = count
-        self._module, self._function = c_void_p(), c_void_p()
+        self._module = c_void_p()
         self._events = (c_void_p(), c_void_p())
         self._words = device.allocate(4 * count)
         try:
-            device.call("cuModuleLoadData", byref(self._module), _PTX.read_bytes())
-            device.call("cuModuleGetFunction", byref(self._function), self._module, _NAME)
+            self._module = device.load(_PTX.read_bytes())
+            self._function = device.function(self._module, _NAME)
             for event in self._events:
                 device.call("cuEventCreate", byref(event), 0)
         except DeviceError:
@@ -88,11 +87,9 @@ class KnownKernel:
         call = self._device.call
         self._device.fill(self._words, _FILL, 4 * self._count)
         values = (c_ulonglong(self._words), c_uint(self._count), c_uint(self.rounds))
-        arguments = (c_void_p * len(values))(*[ctypes.addressof(value) for value in values])
         start, end = self._events
         call("cuEventRecord", start, None)
-        blocks = -(-self._count // _BLOCK)
-        call("cuLaunchKernel", self._function, blocks, 1, 1, _BLOCK, 1, 1, 0, None, arguments, None)
+        self._device.launch(self._function, -(-self._count // _BLOCK), _BLOCK, *values)
         call("cuEventRecord", end, None)
         give_up = time.monotonic() + self._deadline_s
         while not self._device.driver.reached(end):
@@ -112,5 +109,5 @@ class KnownKernel:
             if event:
                 self._device.call("cuEventDestroy_v2", event)
         if self._module:
-            self._device.call("cuModuleUnload", self._module)
+            self._device.unload(self._module)
         self._device.free(self._words)

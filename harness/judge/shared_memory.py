@@ -21,6 +21,7 @@ import torch
 
 from harness.device.cuda import L2_CACHE_BYTES, POSIX_EXPORT, VIRTUAL_MEMORY, Device, Driver
 from harness.errors import DeviceError
+from harness.judge.device_kernels import FLUSH_BYTES, DeviceKernels
 from harness.worker.cuda_driver import Array
 
 _LIVE_BYTES, _DEVICE_LIVE_BYTES = 256 << 20, 1 << 30
@@ -109,8 +110,6 @@ class HostTransport:
     def close(self) -> None: ...
 
 
-FLUSH_BYTES = 256 << 20
-"""Hopper's L2 is 50 MB; this is also above twice what the driver reports of an H200 (60 MB)."""
 _LIVE_SHARE = 16
 """Of device memory: an arena, its inputs, the snapshot and the truth together stay under a quarter."""
 _IPC_UNIT = 2 << 20
@@ -228,7 +227,7 @@ class CudaTransport:
         self.gpu = Device(Driver() if driver is None else driver, device)
         self.device = torch.device("cuda", self.gpu.ordinal) if tensors is None else tensors
         self.stops_with_process = False
-        self._flush = self._byte = 0
+        self.kernels: DeviceKernels | None = None
         self._block: SharedBlock | None = None
         try:
             self._vmm_refused = self._why_no_vmm()
@@ -236,7 +235,7 @@ class CudaTransport:
                 self._block = SharedBlock(self.gpu)
                 self._try_ipc(self._block)
             self.live_bytes = min(_DEVICE_LIVE_BYTES, self.gpu.total_bytes // _LIVE_SHARE)
-            self._flush = self.gpu.allocate(FLUSH_BYTES)
+            self.kernels = DeviceKernels(self.gpu)
         except BaseException:
             self.close()
             raise
@@ -277,8 +276,8 @@ class CudaTransport:
     def before_reveal(self) -> None:
         """Reset L2 lines that a worker made persistent, write more than L2 holds, and wait."""
         self.gpu.call("cuCtxResetPersistingL2Cache")
-        self._byte = (self._byte + 1) % 256
-        self.gpu.fill(self._flush, self._byte, FLUSH_BYTES)
+        assert self.kernels is not None
+        self.kernels.flush()
         self.gpu.synchronize()
 
     def wait(self) -> None:
@@ -299,9 +298,8 @@ class CudaTransport:
         return facts
 
     def close(self) -> None:
-        if self._flush:
-            self.gpu.free(self._flush)
-            self._flush = 0
+        if self.kernels is not None:
+            self.kernels.close()
         if self._block is not None:
             self._block.close()
         self.gpu.close()

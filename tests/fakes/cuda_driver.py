@@ -17,10 +17,10 @@ UUID = "GPU-00112233-4455-6677-8899-aabbccddeeff"
 def compile_driver(folder: Path) -> Path:
     """Build the library in `folder`."""
     library = folder / NAME
-    source = Path(__file__).with_name("cuda_driver.c")
-    # -ffp-contract: fmaf() is exact either way, but g * 2^-20 must not be fused into it.
+    sources = [Path(__file__).with_name(name) for name in ("cuda_driver.c", "cuda_kernels.cpp")]
+    # -ffp-contract: products and sums are rounded apart where CUDA's intrinsics round them apart.
     flags = ["-O2", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
-    command = ["gcc", *flags, "-o", library, source, "-lm", "-lpthread"]
+    command = ["gcc", *flags, "-o", library, *sources, "-lm", "-lpthread"]
     subprocess.run(command, check=True, capture_output=True, text=True)
     return library
 

@@ -48,6 +48,9 @@ API CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice) { return giv
 API CUresult cuMemcpyDtoH_v2(void* to, CUdeviceptr from, size_t n) {
     return CUresult(cudaMemcpy(to, host(from), n, cudaMemcpyDeviceToHost));
 }
+API CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void* from, size_t n) {
+    return CUresult(cudaMemcpy(host(to), from, n, cudaMemcpyHostToDevice));
+}
 
 // ---- virtual memory: the arenas that the judge shares with a worker
 API CUresult cuMemGetAllocationGranularity(

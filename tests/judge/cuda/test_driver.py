@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,9 @@ from harness.device import known_kernel as known
 from harness.device.cuda import SIGNATURES, CudaError, Device, Driver
 from harness.device.known_kernel import KnownKernel
 from harness.errors import DeviceError
+from harness.judge import device_kernels
 from harness.worker import cuda_driver as worker
+from tests.fakes import judge_kernels
 from tests.fakes.cuda_driver import FakeDriver
 
 INCLUDES = [Path(shutil.which("nvcc") or "nvcc").resolve().parent.parent / "include"]
@@ -150,7 +153,10 @@ def test_a_driver_that_lacks_functions_is_too_old(tmp_path: Path) -> None:
         Driver(str(old))
 
 
-FOLDER = Path(known.__file__).parent
+PTX = [
+    Path(known.__file__).with_name("known.ptx"),
+    Path(device_kernels.__file__).with_name("device_kernels.ptx"),
+]
 _ANY = random.SystemRandom().randrange(1 << 12)
 
 
@@ -199,21 +205,29 @@ def test_a_kernel_that_does_not_end_is_an_error(gpu: Device, monkeypatch: pytest
             kernel.run()
 
 
+@pytest.mark.parametrize("ptx", PTX, ids=lambda path: path.stem)
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc (a CUDA toolkit)")
-def test_the_ptx_is_what_the_source_compiles_to() -> None:
-    """known.ptx is known.cu by known.sh, but for what compilers of other versions write differently."""
-    done = subprocess.run(["sh", FOLDER / "known.sh"], capture_output=True, text=True, check=True)
+def test_the_ptx_is_what_the_source_compiles_to(ptx: Path) -> None:
+    """It is its source by ptx.sh, but for what compilers of other versions write differently."""
     release = subprocess.run(["nvcc", "--version"], capture_output=True, text=True, check=True).stdout
     if "release 13.0" not in release:
         pytest.skip("the text is that of nvcc 13.0")
-    assert done.stdout == (FOLDER / "known.ptx").read_text()
+    command = ["sh", Path(known.__file__).with_name("ptx.sh"), ptx.with_suffix(".cu")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == ptx.read_text()
 
 
+@pytest.mark.parametrize("ptx", PTX, ids=lambda path: path.stem)
 @pytest.mark.skipif(shutil.which("ptxas") is None, reason="needs ptxas (a CUDA toolkit)")
-def test_the_ptx_assembles_for_hopper(tmp_path: Path) -> None:
+def test_the_ptx_assembles_for_hopper(ptx: Path, tmp_path: Path) -> None:
     """ptxas takes it for sm_90, in the version of the language that drivers before CUDA 13 know."""
-    text = (FOLDER / "known.ptx").read_text()
-    assert ".version 7.8\n" in text
-    command = ["ptxas", "-arch=sm_90", "-o", tmp_path / "known.cubin", FOLDER / "known.ptx"]
+    assert ".version 7.8\n" in ptx.read_text()
+    command = ["ptxas", "-arch=sm_90", "-o", tmp_path / "made.cubin", ptx]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("check", judge_kernels.CHECKS, ids=lambda check: check.__name__[6:])
+def test_the_judges_kernels(gpu: Device, check: Any) -> None:
+    """Their sources do on the host what they say; another test runs their PTX."""
+    judge_kernels.run(check, gpu)

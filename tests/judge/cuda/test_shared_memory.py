@@ -12,8 +12,8 @@ torch = pytest.importorskip("torch", reason="needs torch (pip install torch)")
 
 from harness.device.cuda import CudaError, Device
 from harness.errors import DeviceError
+from harness.judge.device_kernels import FLUSH_BYTES
 from harness.judge.shared_memory import (
-    FLUSH_BYTES,
     CudaTransport,
     IpcMemory,
     SharedBlock,
@@ -86,7 +86,7 @@ def test_a_device_is_found_by_uuid_or_index(driver: FakeDriver) -> None:
 def test_a_reveal_is_preceded_by_a_flush(driver: FakeDriver) -> None:
     """Persisting lines are reset, more than any L2 is written, and the device is idle when it returns."""
     transport = opened(driver)
-    names = ("cuCtxResetPersistingL2Cache", "cuMemsetD8Async", "cuCtxSynchronize")
+    names = ("cuCtxResetPersistingL2Cache", "cuLaunchKernel", "cuCtxSynchronize")
     before = [driver.calls(name) for name in names]
     transport.before_reveal()
     transport.before_reveal()
