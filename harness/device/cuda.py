@@ -19,14 +19,15 @@ from harness.worker import cuda_driver as worker_driver
 LIBRARY = "libcuda.so.1"
 GRANULARITY_MINIMUM = 0
 # CUdevice_attribute
-L2_CACHE_BYTES, VIRTUAL_MEMORY, POSIX_EXPORT = 38, 102, 103
+L2_CACHE_BYTES, VIRTUAL_MEMORY, POSIX_EXPORT, MPS_ENABLED = 38, 102, 103, 133
+OUT_OF_MEMORY, NOT_SUPPORTED = 2, 801
 
 _NAME_BYTES = 256
 _NOT_READY = 600
 
 _STICKY: Final = frozenset({214, 219, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 999})
 _ADVICE: Final = {
-    2: "other processes hold the device's memory: nvidia-smi lists them",
+    OUT_OF_MEMORY: "other processes hold the device's memory: nvidia-smi lists them",
     46: "another process has the device for itself: nvidia-smi -q -d COMPUTE shows the compute mode",
     100: "no GPU is visible: see nvidia-smi and CUDA_VISIBLE_DEVICES",
     101: "name a GPU that nvidia-smi -L lists",
@@ -35,6 +36,7 @@ _ADVICE: Final = {
     800: "this process may not do that: see the permissions of /dev/nvidia*",
     802: "the system is not ready: start nvidia-fabricmanager, or wait for it",
     803: "library and kernel module of the driver differ in version: reload the module or reboot",
+    805: "MPS does not answer: end it (echo quit | nvidia-cuda-mps-control)",
 }
 
 

@@ -14,12 +14,23 @@ import fcntl
 import mmap
 import os
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
 
-from harness.device.cuda import L2_CACHE_BYTES, POSIX_EXPORT, VIRTUAL_MEMORY, Device, Driver
+from harness.device.cuda import (
+    L2_CACHE_BYTES,
+    MPS_ENABLED,
+    NOT_SUPPORTED,
+    OUT_OF_MEMORY,
+    POSIX_EXPORT,
+    VIRTUAL_MEMORY,
+    CudaError,
+    Device,
+    Driver,
+)
 from harness.errors import DeviceError
 from harness.judge.device_kernels import FLUSH_BYTES, DeviceKernels
 from harness.worker.cuda_driver import Array
@@ -110,6 +121,10 @@ class HostTransport:
     def close(self) -> None: ...
 
 
+MPS_REFUSED = (
+    "MPS runs, so that other processes may use the GPU while a kernel is timed: end it "
+    "(echo quit | nvidia-cuda-mps-control), or set CUDA_MPS_PIPE_DIRECTORY to a folder without one"
+)
 _LIVE_SHARE = 16
 """Of device memory: an arena, its inputs, the snapshot and the truth together stay under a quarter."""
 _IPC_UNIT = 2 << 20
@@ -220,16 +235,25 @@ class IpcMemory(_DeviceMemory):
 
 class CudaTransport:
     def __init__(
-        self, device: str | None = None, *, driver: Driver | None = None, tensors: torch.device | None = None
+        self,
+        device: str | None = None,
+        *,
+        driver: Driver | None = None,
+        tensors: torch.device | None = None,
+        free_cache: Callable[[], None] = torch.cuda.empty_cache,
     ) -> None:
-        """`device`: UUID or index. `driver`, `tensors`: for a fake GPU whose memory is the host's. Raises
-        DeviceError when there is no such GPU, or neither way of sharing works."""
+        """`device`: UUID or index. `driver`, `tensors`, `free_cache`: for a fake GPU whose memory is the
+        host's. Raises DeviceError when there is no such GPU, it is shared by MPS or MIG, or neither way of
+        sharing memory works."""
         self.gpu = Device(Driver() if driver is None else driver, device)
         self.device = torch.device("cuda", self.gpu.ordinal) if tensors is None else tensors
         self.stops_with_process = False
         self.kernels: DeviceKernels | None = None
+        self._free_cache = free_cache
+        self._last_size = 0
         self._block: SharedBlock | None = None
         try:
+            self._refuse_shared()
             self._vmm_refused = self._why_no_vmm()
             if self._vmm_refused is not None:
                 self._block = SharedBlock(self.gpu)
@@ -239,6 +263,24 @@ class CudaTransport:
         except BaseException:
             self.close()
             raise
+
+    def _refuse_shared(self) -> None:
+        """Raises DeviceError for a GPU on which others may run while a worker is timed."""
+        try:
+            mps = self.gpu.attribute(MPS_ENABLED)
+        except CudaError:  # a driver older than the attribute
+            mps = 0
+        if mps:
+            raise DeviceError(MPS_REFUSED)
+        try:
+            self.gpu.call("cuCtxResetPersistingL2Cache")
+        except CudaError as error:
+            if error.code != NOT_SUPPORTED:
+                raise
+            raise DeviceError(
+                f"{self.gpu.name} cannot reset its L2 cache between calls, as a MIG instance or a virtual GPU"
+                " cannot: use a whole GPU (nvidia-smi -mig 0, as root)"
+            ) from error
 
     def _why_no_vmm(self) -> str | None:
         """Why memory cannot be shared by descriptor; None where it can."""
@@ -267,8 +309,20 @@ class CudaTransport:
         return "cuda-vmm" if self._block is None else "cuda-ipc"
 
     def allocate(self, size: int, kept: int | None = None) -> Memory:
-        if kept is not None and kept < size:
-            torch.cuda.empty_cache()  # a large set needs the memory that PyTorch has cached of earlier ones
+        """As on the host. Memory that PyTorch has cached is returned to the device when the size changes, as
+        between workloads, for large sets, and once more where memory is short."""
+        if size != self._last_size or (kept is not None and kept < size):
+            self._free_cache()
+        self._last_size = size
+        try:
+            return self._allocate(size, kept)
+        except CudaError as error:
+            if error.code != OUT_OF_MEMORY:
+                raise
+        self._free_cache()
+        return self._allocate(size, kept)
+
+    def _allocate(self, size: int, kept: int | None) -> Memory:
         if self._block is None:
             return VmmMemory(self.gpu, size, self.device, kept)
         return IpcMemory(self.gpu, size, self.device, self._block, kept)

@@ -189,14 +189,31 @@ class WorkerClient:
         self.close()
 
     def load(self) -> None:
-        """Wait for the worker and load the source. Raises Failed."""
+        """Wait for the worker, start its device, load the source. Raises Failed; SandboxError for what fails
+        before any student code was loaded."""
         try:
             hello = self._receive_json(_within(_LOAD_S), "while starting", "hello", str)
-        except Failed as failure:
-            # No student byte has been loaded yet.
-            raise SandboxError(f"a worker did not start: {failure.finding.message}") from failure
+        except (Failed, Killed) as failure:
+            raise SandboxError(f"a worker did not start: {failure}") from failure
         self._settings = worker_reply.global_settings(hello.get("flags"))
+        if not isinstance(self.transport, HostTransport):
+            self._start_device()
         self.reload(self._source)
+
+    def _start_device(self) -> None:
+        """Have the worker start CUDA. Raises SandboxError, also for our own workers: the machine is at fault,
+        and no DeviceError, which would be held against the project that is graded."""
+        try:
+            self._send({"op": "start", "device": self.transport.device.type})
+            answer = self._receive_json(_within(_LOAD_S), "while CUDA started", "ok", bool, or_error=True)
+            why = str(answer["error"]) if "error" in answer else None
+        except (Failed, Killed, HarnessBug) as failure:
+            why = str(failure)
+        if why is not None:
+            raise SandboxError(
+                f"CUDA did not start in a worker, before any code of a project was loaded: {why}; "
+                "liftbench doctor and make gpu-check test what this machine can do"
+            )
 
     def reload(self, source: Source) -> None:
         """Load `source` into the running worker: only our own code is ever loaded twice."""

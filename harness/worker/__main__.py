@@ -5,6 +5,8 @@ by the judge only while this process is frozen.
 
 Started as: python -I -S worker/__main__.py CHANNEL_FD SITE_DIRECTORY...
 Messages (SEQPACKET): JSON from the judge; JSON or the single byte b"D" (done) from here.
+  start {device}                                    -> {ok}, or {error} where CUDA does not start; before
+                                                       the first `load`, and only where there is a GPU
   load  {kind: project|reference|null, ...}         -> {ok, operators} or {error, where}
   plan  {set_bytes, sets, operands, scalars, device, transport}, with a descriptor where the memory of all
         sets stays mapped                           -> {ok}
@@ -258,6 +260,17 @@ def _trace(channel: socket.socket, subject: Subject, pool: Pool, message: dict[s
         os.close(fd)
 
 
+def _start(message: dict[str, Any]) -> dict[str, Any]:
+    """Start CUDA before any student code is in this process: a failure is then not a student's."""
+    try:
+        if message["device"] == "cuda":
+            torch.zeros(1, device="cuda")
+        companion("cuda_driver").Driver()
+    except Exception as error:  # noqa: BLE001 - reported, and judged outside
+        return {"error": f"{type(error).__name__}: {error}"}
+    return {"ok": True}
+
+
 def _pool(plan: dict[str, Any]) -> Any:
     if plan["transport"] == "memfd":
         return Pool(plan)
@@ -309,7 +322,9 @@ def main() -> None:
         message, descriptor = _receive(channel)
         if message is None:
             return
-        if message["op"] == "load":
+        if message["op"] == "start":
+            _send(channel, _start(message))
+        elif message["op"] == "load":
             try:
                 subject.load(message)
             except Exception as error:  # noqa: BLE001 - reported, and judged outside

@@ -1,9 +1,10 @@
 /* A stand-in for libcuda.so.1: one made-up GPU whose memory is the host's. It is as strict as the documentation
  * says the driver is: sizes and addresses on the granularity, mappings whole, a context current in the thread.
  *
- * LIFTBENCH_FAKE_CUDA  "name=code name=code@3 name=code!": the call fails with that CUresult, from the third
- *                      time on, and (!) every later call of any name fails with it too.
+ * LIFTBENCH_FAKE_CUDA  "name=code name=code@3 name=code-2 name=code!": the call fails with that CUresult, from
+ *                      the third time on, two times only, and (!) every later call of any name fails with it too.
  * LIFTBENCH_FAKE_CUDA_NO_EXPORT  set: the device says that it cannot export by descriptor.
+ * LIFTBENCH_FAKE_CUDA_MPS        set: the device says that MPS shares it.
  * LIFTBENCH_FAKE_CUDA_WRONG      set: the known kernel computes something else.
  * fake_cuda_calls(name) says how often a function was called, fake_cuda_live() what is held,
  * fake_cuda_heal() ends (!).
@@ -76,13 +77,14 @@ static int enter(const char *name) {
     if (sticky) result = sticky;
     while (told && *told && !result) {
         char wanted[64] = "";
-        int code = 0, from = 1, length = 0;
+        int code = 0, from = 1, most = 1 << 30, length = 0;
         if (sscanf(told, " %63[^=]=%d%n", wanted, &code, &length) < 2) break;
         told += length;
         if (*told == '@') { from = (int)strtol(told + 1, (char **)&told, 10); }
+        if (*told == '-') { most = (int)strtol(told + 1, (char **)&told, 10); }
         int stays = *told == '!';
         told += stays;
-        if (!strcmp(wanted, name) && count >= from) {
+        if (!strcmp(wanted, name) && count >= from && count < from + most) {
             result = code;
             if (stays) sticky = code;
         }
@@ -130,6 +132,7 @@ int cuDeviceGetAttribute(int *value, int attribute, int device) {
     ENTER;
     *value = attribute == 38 ? 50 << 20 : attribute == 16 ? 2 : 1;
     if (attribute == 103 && getenv("LIFTBENCH_FAKE_CUDA_NO_EXPORT")) *value = 0;
+    if (attribute == 133) *value = getenv("LIFTBENCH_FAKE_CUDA_MPS") != NULL;
     return device ? BAD_DEVICE : OK;
 }
 int cuDevicePrimaryCtxRetain(void **context, int device) {

@@ -17,6 +17,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs torch (pip install torch)")
 
 from harness.builder.toolchain import Toolchain
+from harness.errors import SandboxError
 from harness.grading.grade import Grader
 from harness.judge.check import check
 from harness.judge.guarded_buffers import Arena, Layout
@@ -98,6 +99,14 @@ def start(
 
     with ExitStack() as started:
         yield run
+
+
+@by_descriptor
+def test_a_driver_that_refuses_a_context_is_no_project_s_fault(start: Start) -> None:
+    """The real worker starts CUDA before it imports the project, whose import would end the process."""
+    busy = "cuDevicePrimaryCtxRetain=46"
+    with pytest.raises(SandboxError, match=r"CUDA did not start.*Retain failed with CUresult 46"):
+        start("import os; os._exit(3)", LIFTBENCH_FAKE_CUDA=busy)
 
 
 def problem_of(name: str = "scale") -> Problem:

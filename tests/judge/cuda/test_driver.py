@@ -114,7 +114,10 @@ def test_structures_are_those_of_the_header(header: str, tmp_path: Path) -> None
         "CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE": ours.L2_CACHE_BYTES,
         "CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED": ours.VIRTUAL_MEMORY,
         "CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED": ours.POSIX_EXPORT,
+        "CU_DEVICE_ATTRIBUTE_MPS_ENABLED": ours.MPS_ENABLED,
         "CUDA_ERROR_NOT_READY": ours._NOT_READY,
+        "CUDA_ERROR_OUT_OF_MEMORY": ours.OUT_OF_MEMORY,
+        "CUDA_ERROR_NOT_SUPPORTED": ours.NOT_SUPPORTED,
     }
     checks += [f'_Static_assert({name} == {value}, "{name}");' for name, value in constants.items()]
     source = tmp_path / "check.c"

@@ -106,6 +106,56 @@ def test_a_device_that_cannot_be_opened_is_given_back(
     assert driver.live == 0
 
 
+@pytest.mark.parametrize(
+    ("variable", "value", "says"),
+    [
+        ("LIFTBENCH_FAKE_CUDA_MPS", "1", r"^MPS runs.*echo quit \| nvidia-cuda-mps-control"),
+        ("LIFTBENCH_FAKE_CUDA", "cuCtxResetPersistingL2Cache=801", "MIG instance.*nvidia-smi -mig 0"),
+    ],
+)
+def test_a_gpu_that_others_share_is_refused_by_name(
+    driver: FakeDriver, monkeypatch: pytest.MonkeyPatch, variable: str, value: str, says: str
+) -> None:
+    """MPS and MIG, with what to do; a driver that does not know the question about MPS is no obstacle."""
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(DeviceError, match=says):
+        opened(driver)
+    assert driver.live == 0
+    monkeypatch.delenv(variable)
+    monkeypatch.setenv("LIFTBENCH_FAKE_CUDA", "cuDeviceGetAttribute=1-1")
+    opened(driver, UUID).close()
+
+
+@pytest.mark.parametrize(
+    ("no_export", "call"), [(None, "cuMemCreate"), ("1", "cuMemAlloc_v2")], ids=["by descriptor", "by IPC"]
+)
+def test_memory_that_torch_has_cached_is_given_back(
+    driver: FakeDriver, monkeypatch: pytest.MonkeyPatch, no_export: str | None, call: str
+) -> None:
+    """Whenever the size changes, as between workloads, and once more where memory is short; twice short is an
+    error."""
+    if no_export:
+        monkeypatch.setenv("LIFTBENCH_FAKE_CUDA_NO_EXPORT", no_export)
+    freed: list[int] = []
+    transport = CudaTransport(driver=driver, tensors=CPU, free_cache=lambda: freed.append(driver.calls(call)))
+
+    def allocated(size: int, kept: int | None = None) -> int:
+        before = len(freed)
+        transport.allocate(size, kept).close()
+        return len(freed) - before
+
+    sizes = [(100, None), (100, None), (5 << 20, None), (5 << 20, 10), (5 << 20, 10)]
+    assert [allocated(*one) for one in sizes] == [1, 0, 1, 1, 1]
+    failing = f"{call}=2@{driver.calls(call) + 1}"
+    monkeypatch.setenv("LIFTBENCH_FAKE_CUDA", f"{failing}-1")
+    assert allocated(20 << 20) == 2
+    assert freed[-1] == freed[-2] + 1
+    monkeypatch.setenv("LIFTBENCH_FAKE_CUDA", f"{call}=2@{driver.calls(call) + 1}-2")
+    with pytest.raises(CudaError, match=f"^{call} failed: CUDA_ERROR_OUT_OF_MEMORY"):
+        transport.allocate(80 << 20)
+    transport.close()
+
+
 def test_a_lost_context_is_told(driver: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a sticky error every call fails, and the error says that the process must end."""
     transport = opened(driver)
