@@ -1,8 +1,10 @@
 // Grouped matrix product of a mixture of experts on CUDA: bfloat16, sums in float32.
 //
-// 128 x 128 tiles by cp.async and mma.sync (tile.cuh). The offsets are never read on the host: the grid has as many
-// rows of tiles as there can be at most, one for every 128 tokens and one more for every expert, and every block looks
-// up by a prefix sum which expert's its tile is. Those that find none leave at once.
+// Large products with rows aligned to 16 bytes go to hopper.cu (TMA and wgmma), where the device is a Hopper. All
+// others take the kernel here: 128 x 128 tiles by cp.async and mma.sync (tile.cuh), whatever the shape and alignment.
+// The offsets are never read on the host: the grid here has as many rows of tiles as there can be at most, one for
+// every 128 tokens and one more for every expert, and every block looks up by a prefix sum which expert's its tile is.
+// Those that find none leave at once.
 
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
@@ -14,6 +16,7 @@
 #include <torch/headeronly/core/ScalarType.h>
 
 #include "../torch-ext/torch_binding.h"
+#include "hopper.h"
 #include "store.cuh"
 #include "tile.cuh"
 
@@ -94,6 +97,19 @@ __global__ void __launch_bounds__(tile::kThreads, 2)
 
 bool aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
 
+void launch_tiles(T* out, const T* x, const T* weights, const int64_t* offsets, const Problem& problem, bool vectors,
+                  cudaStream_t stream) {
+  const auto [tokens, experts, n, k] = problem;
+  // An expert's last tile may be a part of one, so there are fewer than this; nor are there more than tokens.
+  const int64_t most = tokens / tile::kTile + experts, row_tiles = most < tokens ? most : tokens;
+  const int64_t tiles = row_tiles * ((n + tile::kTile - 1) / tile::kTile);
+  STD_TORCH_CHECK(tiles <= INT32_MAX, "grouped_gemm: tensor too large");
+  const auto kernel = vectors ? grouped_gemm_tiles<true> : grouped_gemm_tiles<false>;
+  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, tile::kSharedBytes);
+  kernel<<<static_cast<unsigned>(tiles), tile::kThreads, tile::kSharedBytes, stream>>>(
+      out, x, weights, offsets, row_tiles, experts, n, k, n % 8 == 0 && aligned(out));
+}
+
 }  // namespace
 
 void grouped_gemm(const torch::stable::Tensor& out, const torch::stable::Tensor& x,
@@ -118,17 +134,18 @@ void grouped_gemm(const torch::stable::Tensor& out, const torch::stable::Tensor&
   void* raw_stream = nullptr;
   STD_TORCH_CHECK(aoti_torch_get_current_cuda_stream(x.get_device_index(), &raw_stream) == 0,
                   "grouped_gemm: no current stream");
-  // An expert's last tile may be a part of one, so there are fewer than this; nor are there more than tokens.
-  const int64_t most = tokens / tile::kTile + experts, row_tiles = most < tokens ? most : tokens;
-  const int64_t tiles = row_tiles * ((n + tile::kTile - 1) / tile::kTile);
-  STD_TORCH_CHECK(tiles <= INT32_MAX, "grouped_gemm: tensor too large");
+  const auto stream = static_cast<cudaStream_t>(raw_stream);
   const bool vectors = k % 8 == 0 && aligned(x.const_data_ptr()) && aligned(weights.const_data_ptr());
-  const auto kernel = vectors ? grouped_gemm_tiles<true> : grouped_gemm_tiles<false>;
-  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, tile::kSharedBytes);
-  kernel<<<static_cast<unsigned>(tiles), tile::kThreads, tile::kSharedBytes, static_cast<cudaStream_t>(raw_stream)>>>(
-      static_cast<T*>(out.mutable_data_ptr()), static_cast<const T*>(x.const_data_ptr()),
-      static_cast<const T*>(weights.const_data_ptr()), static_cast<const int64_t*>(offsets.const_data_ptr()), row_tiles,
-      experts, n, k, n % 8 == 0 && aligned(out.const_data_ptr()));
+  int major = 0;
+  cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, x.get_device_index());
+  const auto* starts = static_cast<const int64_t*>(offsets.const_data_ptr());
+  // Smaller ones would mostly multiply what lies beyond the edges of the tiles.
+  if (major != 9 || !vectors || n < 128 || k < 64 ||
+      !grouped_gemm_by_warp_groups(out.mutable_data_ptr(), x.const_data_ptr(), weights.const_data_ptr(), starts,
+                                   {tokens, experts, n, k}, stream)) {
+    launch_tiles(static_cast<T*>(out.mutable_data_ptr()), static_cast<const T*>(x.const_data_ptr()),
+                 static_cast<const T*>(weights.const_data_ptr()), starts, {tokens, experts, n, k}, vectors, stream);
+  }
   const cudaError_t error = cudaGetLastError();
   STD_TORCH_CHECK(error == cudaSuccess, "grouped_gemm: ", cudaGetErrorString(error));
 }
