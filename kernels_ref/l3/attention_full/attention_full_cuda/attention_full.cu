@@ -1,7 +1,8 @@
 // Attention without a mask on CUDA: float16 and bfloat16, head_dim up to 128.
 //
-// flash_attention.cuh does the work; here is where rows lie. Rows that do not begin at multiples of 16 bytes are
-// copied one element at a time: that is as slow as it sounds, and right.
+// Rows that begin at multiples of 16 bytes go to hopper_attention.cuh (TMA and wgmma), unless the queries would fill
+// less than half of a tile. All others take flash_attention.cuh (mma.sync), which copies rows that are not aligned one
+// element at a time: that is as slow as it sounds, and right.
 
 #include <cuda_runtime.h>
 
@@ -13,6 +14,7 @@
 
 #include "../torch-ext/torch_binding.h"
 #include "flash_attention.cuh"
+#include "hopper_attention.cuh"
 
 namespace {
 
@@ -47,6 +49,29 @@ struct Problem {
     return {q + first_row, k + first_key, v + first_key, out + first_row, queries, keys, dim, vectors, scale_log2};
   }
 };
+
+// False, and nothing is started, where the driver refuses an operand.
+template <typename T, int D, int N>
+bool launch_hopper(const Problem<T>& x, int64_t heads, cudaStream_t stream) {
+  const int all = static_cast<int>(heads);
+  const int64_t row = x.dim, q_head = row * x.queries, k_head = row * x.keys;
+  const hopper::Problem<T, 1> problem{
+      {x.out}, {row}, {q_head}, {heads * q_head}, {x.queries}, {x.keys}, all, all, x.dim, x.scale_log2};
+  const auto operand = [&](const T* data, int rows, int64_t head) -> hopper::Operand {
+    return {data, rows, row, head, heads * head};
+  };
+  return hopper::launch<T, D, N, false, 1>(problem, {operand(x.q, x.queries, q_head)}, {operand(x.k, x.keys, k_head)},
+                                           {operand(x.v, x.keys, k_head)}, stream);
+}
+
+template <typename T>
+bool launch_hopper(const Problem<T>& x, int64_t heads, cudaStream_t stream) {
+  if (!x.vectors || x.queries < hopper::kRows / 2) return false;
+  if (x.dim <= 64 && x.keys <= 80) return launch_hopper<T, 64, 80>(x, heads, stream);
+  if (x.dim <= 64) return launch_hopper<T, 64, 128>(x, heads, stream);
+  if (x.dim <= 96) return launch_hopper<T, 96, 128>(x, heads, stream);
+  return launch_hopper<T, 128, 128>(x, heads, stream);
+}
 
 bool aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
 
@@ -88,7 +113,9 @@ void attention_full(const torch::stable::Tensor& out, const torch::stable::Tenso
                              static_cast<int>(dim),
                              vectors,
                              static_cast<float>(scale) * flash::kLog2E};
-    const cudaError_t error = flash::launch<T>(problem, heads, queries, dim, stream);
+    const cudaError_t error = launch_hopper(problem, heads, stream)
+                                  ? cudaGetLastError()
+                                  : flash::launch<T>(problem, heads, queries, dim, stream);
     STD_TORCH_CHECK(error == cudaSuccess, "attention_full: ", cudaGetErrorString(error));
   };
   switch (q.scalar_type()) {
