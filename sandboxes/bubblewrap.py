@@ -1,7 +1,8 @@
 """The `bubblewrap` backend: namespaces by bwrap, as root or as a plain user, without a daemon.
 
-bwrap's process 1 runs as the job's user, but attacking it gains nothing: it has an empty environment and the
-same seccomp profile, and where the kernel has Landlock its memory cannot be written.
+bwrap's process 1 runs as the job's user, but attacking it gains nothing: its environment is empty (or names
+the folder of the GPU driver's libraries), it has the same seccomp profile, and where the kernel has Landlock
+its memory cannot be written.
 """
 
 from __future__ import annotations
@@ -136,6 +137,7 @@ class BubblewrapBackend:
                     uid=uid,
                     cgroup=host_job.group_for(job, self._groups, scratch_counts=True),
                     descriptors=[filter_file],
+                    loader=gpu.loader,
                     in_bwrap=True,
                 )
             )

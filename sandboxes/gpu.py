@@ -1,30 +1,17 @@
-"""The GPU or MIG instance of a job: its device files, the driver's libraries, and environment variables."""
+"""The GPU or MIG instance of a job: its device files, and what else a sandbox hands in for it."""
 
 from __future__ import annotations
 
-import platform
 import re
-import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.errors import DeviceError, SandboxError
+from sandboxes.driver import driver_environment, driver_libraries
 from sandboxes.job import Job
 from sandboxes.nvml import Gpu, MigInstance, NvmlError, XidWatch, open_nvml
 
-# As for a container with the capabilities `compute` and `utility`, without OpenCL.
-_LIBRARIES = (
-    "libcuda.so.1",
-    "libnvidia-ml.so.1",
-    "libnvidia-ptxjitcompiler.so.1",
-    "libnvidia-nvvm.so.4",
-    "libnvidia-gpucomp.so",
-    "libnvidia-allocator.so.1",
-)
-_ARCHITECTURES = {"x86_64": "x86-64", "aarch64": "AArch64"}  # as ldconfig calls them
-# GPU operators install the driver here without registering it with the loader.
-_ELSEWHERE = Path("/usr/local/nvidia/lib64")
 # These choose a device or load code: the container toolkit's hook once inherited LD_PRELOAD (CVE-2025-23266).
 _OURS = re.compile(r"NVIDIA_.*|LD_.*|GLIBC_TUNABLES|CUDA_(VISIBLE_DEVICES|DEVICE_ORDER|INJECTION.*|MPS_.*)")
 
@@ -117,47 +104,6 @@ def _capability(access: Path) -> int:
         raise DeviceError(f"{access} names no DeviceFileMinor; the MIG instance may be gone") from error
 
 
-def loader_cache() -> str:
-    try:
-        done = subprocess.run(
-            ["/sbin/ldconfig", "-p"], capture_output=True, text=True, timeout=10.0, check=True, env={}
-        )
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    return done.stdout
-
-
-def driver_libraries(cache: str | None = None, elsewhere: Path = _ELSEWHERE) -> list[Path]:
-    """The driver's libraries, each link followed by its target; [] without a driver.
-
-    `cache`: output of `ldconfig -p`, by default of this machine. Libraries that it does not list are looked
-    for in `elsewhere`, and a sandbox then needs driver_environment().
-    """
-    text = loader_cache() if cache is None else cache
-    architecture = _ARCHITECTURES.get(platform.machine(), "?")
-    known: dict[str, Path] = {}
-    for line in text.splitlines():
-        entry = re.fullmatch(r"\s*(\S+) \(([^)]*)\) => (\S+)", line)
-        if entry is not None and architecture in entry[2]:
-            known.setdefault(entry[1], Path(entry[3]))
-    for path in sorted(elsewhere.glob("lib*.so*")):
-        known.setdefault(path.name, path)
-    found: dict[Path, None] = {}
-    for wanted in _LIBRARIES:
-        # libnvidia-gpucomp carries the driver's version instead of an interface number.
-        for name in sorted(n for n in known if n == wanted or (wanted[-2:] == "so" and n.startswith(wanted))):
-            if known[name].is_file():
-                found |= {known[name]: None, known[name].resolve(): None}
-    return list(found)
-
-
-def driver_environment(libraries: Sequence[Path], cache: str | None = None) -> dict[str, str]:
-    """LD_LIBRARY_PATH where the loader does not know the driver's libraries, else empty."""
-    text = loader_cache() if cache is None else cache
-    unknown = [p for p in libraries if p.name == "libcuda.so.1" and f"=> {p}" not in text]
-    return {"LD_LIBRARY_PATH": str(unknown[0].parent)} if unknown else {}
-
-
 def checked_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """The job's variables. Raises SandboxError if one chooses a device or loads code."""
     refused = sorted(name for name in environment if _OURS.fullmatch(name))
@@ -174,12 +120,17 @@ class HostGpu:
     nodes: tuple[Path, ...] = ()
     libraries: tuple[Path, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
+    loader: Mapping[str, str] = field(default_factory=dict)
+    """Part of `environment` that the dynamic loader reads, which it does only when a program starts."""
 
 
-def gpu_of(job: Job) -> HostGpu:
+def gpu_of(job: Job, *, closed: bool = True) -> HostGpu:
+    """What a sandbox hands in for the job's GPU. `closed`: it hides the host's device files, so that they are
+    handed in too. Raises DeviceError."""
     if job.device is None:
         return HostGpu()
     slot = slot_named(job.device, find_gpus())
     libraries = driver_libraries()
-    variables = {"CUDA_VISIBLE_DEVICES": slot.uuid} | driver_environment(libraries)
-    return HostGpu(tuple(device_nodes(slot)), tuple(libraries), variables)
+    loader = driver_environment(libraries)
+    variables = {"CUDA_VISIBLE_DEVICES": slot.uuid} | loader
+    return HostGpu(tuple(device_nodes(slot) if closed else ()), tuple(libraries), variables, loader)

@@ -12,7 +12,7 @@ import secrets
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -173,10 +173,11 @@ def start_inside(
     readable: Iterable[Path],
     spec: Callable[[str], str],
     groups: Cgroups | None = None,
+    loader: Mapping[str, str] | None = None,
 ) -> HostProcess:
     """Start inside.py, which restricts itself, without another program around it. Raises SandboxError.
 
-    `spec` makes its argument from the path of the scratch directory.
+    `spec` makes its argument from the path of the scratch directory; `loader`: see HostGpu.
     """
     folder = new_folder(uid)
     try:
@@ -185,4 +186,5 @@ def start_inside(
     except BaseException:
         remove_tree(folder)
         raise
-    return HostProcess(SpawnSpec(job, command, folder, [*readable, INSIDE, folder / "scratch"], uid, cgroup))
+    shown = [*readable, INSIDE, folder / "scratch"]
+    return HostProcess(SpawnSpec(job, command, folder, shown, uid, cgroup, loader=loader or {}))

@@ -14,9 +14,9 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -44,6 +44,8 @@ class SpawnSpec:
     uid: int | None
     cgroup: Cgroup | None
     descriptors: Sequence[int] = ()
+    loader: Mapping[str, str] = field(default_factory=dict)
+    """Variables for the dynamic loader, which reads them only when a program starts."""
     in_bwrap: bool = False
     """Scratch is a file system of its own, and bwrap reports a signal as the exit code 128 + signal."""
 
@@ -73,6 +75,7 @@ class HostProcess:
         number = str(theirs.fileno())
         outside = {
             "argv": [word.replace(CHANNEL_NUMBER, number) for word in spec.command],
+            "environment": dict(spec.loader),
             "cgroups": [str(file) for file in spec.cgroup.join_files()] if spec.cgroup else [],
             "cpus": sorted(spec.job.cpus) if spec.job.cpus else None,
             "uid": spec.uid,
@@ -84,7 +87,7 @@ class HostProcess:
         try:
             self._popen = subprocess.Popen(
                 [sys.executable, "-I", "-S", str(_OUTSIDE), json.dumps(outside)],
-                env={},
+                env=dict(spec.loader),
                 stdin=subprocess.DEVNULL,
                 stdout=startup_end,
                 stderr=startup_end,

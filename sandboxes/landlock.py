@@ -27,8 +27,10 @@ from sandboxes.mounts import View, view_for
 
 _SIGNALS_SINCE: Final = 6
 _DEVICES: Final = ("null", "full", "random", "urandom")
-# The process itself, and what glibc, torch and CUDA query about the machine; not the list of processes.
-_PROC: Final = ("self", "cpuinfo", "meminfo", "stat", "filesystems", "driver/nvidia", "sys/vm")
+# The process itself, and what glibc and torch query about the machine; not the list of processes.
+_PROC: Final = ("self", "cpuinfo", "meminfo", "stat", "filesystems", "sys/vm")
+# libcuda looks up here which modules of the driver are loaded, their device numbers and their settings.
+_PROC_WITH_GPU: Final = ("devices", "modules", "version", "driver/nvidia*")
 
 
 class LandlockBackend:
@@ -79,7 +81,7 @@ class LandlockBackend:
                 landlock=list(_rules(view, gpu, scratch, zero=counted)),
             )
 
-        return host_job.start_inside(job, uid, view.shown, spec, self._groups)
+        return host_job.start_inside(job, uid, view.shown, spec, self._groups, gpu.loader)
 
 
 def _rules(view: View, gpu: HostGpu, scratch: str, zero: bool) -> Iterator[tuple[str, str, list[str]]]:
@@ -95,7 +97,10 @@ def _rules(view: View, gpu: HostGpu, scratch: str, zero: bool) -> Iterator[tuple
             yield "list", str(path), [""]
     for directory, inner in names.items():
         yield "read", directory, inner
-    yield "read", "/proc", [name for name in _PROC if name == "self" or Path("/proc", name).exists()]
+    found = [name for name in _PROC if name == "self" or Path("/proc", name).exists()]
+    for pattern in _PROC_WITH_GPU if gpu.nodes else ():
+        found += [str(path.relative_to("/proc")) for path in Path("/proc").glob(pattern)]
+    yield "read", "/proc", found
     yield "write", scratch, [""]
     yield "device", "/dev", [*_DEVICES, *(["zero"] if zero or gpu.nodes else [])]
     if gpu.nodes:

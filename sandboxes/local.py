@@ -16,6 +16,7 @@ import sys
 import sysconfig
 from pathlib import Path
 
+from sandboxes.gpu import gpu_of
 from sandboxes.host_job import FreeUsers, environment_of, spec_for, start_inside
 from sandboxes.host_process import HostProcess
 from sandboxes.job import Job
@@ -42,13 +43,13 @@ class LocalBackend:
         """Nothing is held."""
 
     def spawn(self, job: Job) -> HostProcess:
-        uid = self._users.take()
+        uid, gpu = self._users.take(), gpu_of(job, closed=False)
 
         def spec(scratch: str) -> str:
             return spec_for(
                 job,
                 scratch=scratch,
-                environment=environment_of(job, scratch),
+                environment=environment_of(job, scratch, gpu),
                 seccomp=job_filter(job, os.uname().machine),
                 caps_memory=False,
                 processes=job.limits.processes if uid is not None else None,
@@ -58,4 +59,4 @@ class LocalBackend:
         python = (sys.prefix, sys.base_prefix, sysconfig.get_paths()["purelib"])
         found = {Path(path).resolve() for path in python}
         outermost = sorted(path for path in found if found.isdisjoint(path.parents))
-        return start_inside(job, uid, [*outermost, *job.readable, *job.site], spec)
+        return start_inside(job, uid, [*outermost, *job.readable, *job.site], spec, loader=gpu.loader)

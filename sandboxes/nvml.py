@@ -12,6 +12,7 @@ from typing import Any, Final, Literal
 import pynvml
 
 from harness.errors import DeviceError
+from sandboxes.driver import load_driver
 
 _UNSUPPORTED: Final = (
     pynvml.NVML_ERROR_NOT_SUPPORTED,
@@ -109,15 +110,25 @@ def _optional(function: str, *arguments: Any) -> Any:
         raise
 
 
-def open_nvml() -> Nvml | None:
-    """An initialized NVML; None where it is not installed or no driver is loaded. Raises NvmlError."""
+def _why_absent() -> int | None:
+    """The code of the failure to initialize NVML; None when it is initialized. Raises NvmlError."""
     try:
         _call("nvmlInit")
     except NvmlError as error:
         if error.code in _ABSENT:
-            return None
+            return error.code
         raise
-    return Nvml()
+    return None
+
+
+def open_nvml() -> Nvml | None:
+    """An initialized NVML; None where it is not installed or no driver is loaded. Raises NvmlError.
+
+    Where the loader does not know the driver's libraries, they are loaded by path, CUDA's too."""
+    why = _why_absent()
+    if why == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND and load_driver():
+        why = _why_absent()
+    return Nvml() if why is None else None
 
 
 class Nvml:

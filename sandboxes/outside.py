@@ -4,7 +4,8 @@ On any failure it exits with one line on stderr and starts nothing. Standard lib
 script.
 
 Usage: python -I -S outside.py SPEC_JSON, with
-  argv       what to become, with an empty environment
+  argv       what to become
+  environment  its variables: those of the dynamic loader
   cgroups    files to write its own process id to
   cpus       cores to be pinned to, or None
   uid        user to become, or None
@@ -116,7 +117,7 @@ def main() -> None:
         os.chdir("/")
         argv = spec["argv"]
         if argv[:3] != [sys.executable, "-I", "-S"]:
-            os.execve(argv[0], argv, {})
+            os.execve(argv[0], argv, spec["environment"])
         code = compile(Path(argv[3]).read_bytes(), argv[3], "exec")
     except (OSError, ValueError) as error:
         os.write(2, f"outside.py: {error}\n".encode())

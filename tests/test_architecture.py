@@ -137,8 +137,8 @@ def test_only_cli_and_report_print() -> None:
     assert [m.name for m in silent for called, _ in _calls(m) if called == "print"] == []
 
 
-# These load a system library by the name in the variable `library`.
-_LOADERS = {"harness.device.cuda"}
+# These load a system library by the name or the path in the variable `library`.
+_LOADERS = {"harness.device.cuda", "sandboxes.driver"}
 _EXECUTING_FORMATS = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib"}
 _EXECUTING_CALLS = {"exec", "eval", "torch.load", "np.load", "numpy.load", "ctypes.cdll.LoadLibrary"}
 # Executes the problem file that the user names, as a task's reference.py is executed.

@@ -14,12 +14,12 @@ NAME = "libcuda.so.1"
 UUID = "GPU-00112233-4455-6677-8899-aabbccddeeff"
 
 
-def compile_driver(folder: Path) -> Path:
+def compile_driver(folder: Path, *more: str) -> Path:
     """Build the library in `folder`."""
     library = folder / NAME
     sources = [Path(__file__).with_name(name) for name in ("cuda_driver.c", "cuda_kernels.cpp")]
     # -ffp-contract: products and sums are rounded apart where CUDA's intrinsics round them apart.
-    flags = ["-O2", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
+    flags = ["-O2", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", *more]
     command = ["gcc", *flags, "-o", library, *sources, "-lm", "-lpthread"]
     subprocess.run(command, check=True, capture_output=True, text=True)
     return library

@@ -18,11 +18,11 @@ OLD = "GPU-22222222-cccc-2222-2222-222222222222"
 SLICES = ("MIG-33333333-dddd-3333-3333-333333333333", "MIG-44444444-eeee-4444-4444-444444444444")
 
 
-def compile_nvml(folder: Path) -> Path:
+def compile_nvml(folder: Path, *flags: str) -> Path:
     """Build the fake library in `folder`."""
     library = folder / "libnvidia-ml.so.1"
     source = Path(__file__).with_name("nvml.c")
-    command = ["gcc", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o", library, source]
+    command = ["gcc", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", *flags, "-o", library, source]
     subprocess.run(command, check=True, capture_output=True, text=True)
     return library
 

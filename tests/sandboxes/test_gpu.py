@@ -6,6 +6,8 @@ import json
 import os
 import platform
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,18 +16,19 @@ from packaging.version import Version
 
 from harness.errors import DeviceError, SandboxError
 from sandboxes.docker.gpu import Toolkit, cdi_device, cdi_of_engine, docker_gpu_arguments, find_toolkit
+from sandboxes.driver import driver_environment, driver_libraries
 from sandboxes.gpu import (
     GpuSlot,
     checked_environment,
     device_nodes,
-    driver_environment,
-    driver_libraries,
     find_gpus,
     slot_named,
 )
 from sandboxes.nvml import Gpu, MigInstance
-from tests.fakes.nvml import SLICED, SLICES, WHOLE, install_fake_nvml
+from tests.fakes.cuda_driver import compile_driver
+from tests.fakes.nvml import SLICED, SLICES, WHOLE, compile_nvml, install_fake_nvml
 
+ROOT = Path(__file__).resolve().parents[2]
 NVIDIA_MAJOR = 195
 FIRST = Gpu(0, "GPU-a", "Made-up H200", 0, (9, 0), False)
 SECOND = Gpu(1, "GPU-b", "Made-up H200", 5, (9, 0), None)
@@ -108,7 +111,7 @@ def test_driver_libraries_are_those_of_this_architecture(tmp_path: Path) -> None
         f"\tlibc.so.6 (libc6,{word}) => /lib/libc.so.6",
     ]
     cache = "\n".join(lines)
-    found = driver_libraries(cache, tmp_path / "absent")
+    found = driver_libraries(cache, [tmp_path / "absent"])
     assert [p.name for p in found] == [
         "libcuda.so.1",
         "libcuda.so.580.95.05",
@@ -122,10 +125,42 @@ def test_driver_libraries_are_those_of_this_architecture(tmp_path: Path) -> None
 def test_a_driver_that_the_loader_does_not_know_is_found_and_named(tmp_path: Path) -> None:
     """GPU operators mount one at a place of their own; a sandbox then gets LD_LIBRARY_PATH from us."""
     (tmp_path / "libcuda.so.1").touch()
-    found = driver_libraries("", tmp_path)
+    found = driver_libraries("", [tmp_path / "absent", tmp_path])
     assert found == [tmp_path / "libcuda.so.1"]
     assert driver_environment(found, "") == {"LD_LIBRARY_PATH": str(tmp_path)}
-    assert (driver_libraries("", tmp_path / "absent"), driver_environment([], "")) == ([], {})
+    assert (driver_libraries("", [tmp_path / "absent"]), driver_environment([], "")) == ([], {})
+    searched = Path("/usr/lib", f"{platform.machine()}-linux-gnu", "libcuda.so.1")
+    assert driver_environment([searched], "") == {}  # the loader searches there by itself
+
+
+LOAD = """
+import ctypes, sys
+from pathlib import Path
+from sandboxes.driver import load_driver
+from sandboxes.nvml import open_nvml
+folder, cache = Path(sys.argv[1]), sys.argv[2]
+absent = open_nvml() is None
+loaded = load_driver(cache, [folder])
+with open_nvml() as nvml:
+    gpus = len(nvml.gpus())
+print(absent, loaded, gpus, bool(ctypes.CDLL("libcuda.so.1").cuInit))
+"""
+
+
+@pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="this machine has a driver")
+def test_the_judge_loads_a_driver_that_the_loader_does_not_know(tmp_path: Path) -> None:
+    """By path, before anyone asks for NVML or CUDA by name; nothing is loaded where the loader knows it."""
+    # As the real ones; without it the loader does not know them by name.
+    compile_nvml(tmp_path, "-Wl,-soname,libnvidia-ml.so.1")
+    compile_driver(tmp_path, "-Wl,-soname,libcuda.so.1")
+
+    def loaded(cache: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", LOAD, str(tmp_path), cache]
+        return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+
+    assert loaded("").stdout.split() == ["True", "True", "3", "True"]
+    word = {"x86_64": "x86-64", "aarch64": "AArch64"}[platform.machine()]
+    assert loaded(f"\tlibcuda.so.1 (libc6,{word}) => {tmp_path}/libcuda.so.1").returncode == 1
 
 
 def test_a_job_cannot_choose_devices_or_load_code_by_a_variable() -> None:

@@ -18,7 +18,8 @@ import torch
 
 from harness.builder.toolchain import find_cuda
 from sandboxes.docker.gpu import cdi_device, find_toolkit
-from sandboxes.gpu import device_nodes, driver_libraries
+from sandboxes.driver import driver_libraries
+from sandboxes.gpu import device_nodes
 from tools.gpu_check.bench import Bench, judging
 from tools.gpu_check.plugin import gpu
 from tools.gpu_check.record import Fact
