@@ -6,7 +6,7 @@ import fcntl
 import os
 import platform
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -61,11 +61,31 @@ def machine_facts(toolchain: Toolchain) -> MachineFacts:
     )
 
 
-def judge_and_worker_cpus() -> tuple[frozenset[int] | None, frozenset[int] | None]:
-    cores = sorted(os.sched_getaffinity(0))
-    if len(cores) < 2:
+def judge_and_worker_cpus(
+    allowed: Iterable[int] | None = None, topology: Path = Path("/sys/devices/system/cpu")
+) -> tuple[frozenset[int] | None, frozenset[int] | None]:
+    """One CPU for the judge and one for workers; None, None where there is only one.
+
+    Of two physical cores where there are; and the judge not on CPU 0, which serves most interrupts.
+    `allowed`: by default those of this process.
+    """
+    cpus = sorted(os.sched_getaffinity(0) if allowed is None else allowed)
+    if len(cpus) < 2:
         return None, None
-    return frozenset(cores[:1]), frozenset(cores[-1:])
+    worker = cpus[-1]
+    beside = _threads_of_core(worker, topology)
+    judge = max(cpus[:-1], key=lambda cpu: (cpu not in beside, cpu != 0, cpu))
+    return frozenset([judge]), frozenset([worker])
+
+
+def _threads_of_core(cpu: int, topology: Path) -> set[int]:
+    """The CPUs of the same physical core; only itself where that is not known."""
+    try:
+        listed = (topology / f"cpu{cpu}/topology/thread_siblings_list").read_text().strip()
+        ends = [part.partition("-") for part in listed.split(",")]
+        return {n for first, _, last in ends for n in range(int(first), int(last or first) + 1)}
+    except (OSError, ValueError):
+        return {cpu}
 
 
 @contextmanager

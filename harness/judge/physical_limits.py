@@ -70,6 +70,7 @@ BOARDS: Final[Mapping[str, Board]] = {
 @dataclass(frozen=True)
 class Work:
     dtype: str
+    """That the fastest arithmetic may have."""
     flops: int | None
     unique_bytes: int
     """Of all operands, each counted once (twice where read and written)."""
@@ -85,8 +86,9 @@ def board_of(gpu: str | None, device: str | None) -> Board | None:
 
 
 def work_of(problem: Problem) -> Work:
-    """The work of a workload. Reads are unavoidable only where the task counts its operations and no integer
-    or boolean operand (index, mask, length) can select elements."""
+    """The work of a workload, in the fastest dtype among those read and that of the workload: products of fp8
+    operands run on fp8 tensor cores whatever the output's dtype. Reads are unavoidable only where the task
+    counts its operations and no integer or boolean operand (index, mask, length) can select elements."""
     selecting = any(
         not problem.operand_dtype(o).is_floating_point for o in problem.task.operands if o.role != "out"
     )
@@ -94,7 +96,9 @@ def work_of(problem: Problem) -> Work:
     cold = sum(math.prod(problem.shape(o)) * problem.operand_dtype(o).itemsize for o in read)
     unavoidable = problem.flops is not None and not selecting
     dtype = "tf32" if problem.task.precision == "tf32" else problem.dtype
-    return Work(dtype, problem.flops, problem.bytes_moved, cold if unavoidable else 0)
+    given = (str(problem.operand_dtype(o)).removeprefix("torch.") for o in read)
+    fastest = max((dtype, *given), key=lambda name: _SXM_TFLOPS.get(_LANES.get(name, ""), 0.0))
+    return Work(fastest, problem.flops, problem.bytes_moved, cold if unavoidable else 0)
 
 
 def _seconds_us(amount: float, per_second: float | None) -> float:

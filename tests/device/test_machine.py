@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.device.machine import Phases, QuietLock, pinned
+from harness.device.machine import Phases, QuietLock, judge_and_worker_cpus, pinned
 
 LONG_S = 20
 
@@ -58,6 +58,33 @@ def test_nobody_works_while_others_are_timed() -> None:
 
     run_all([timed, late])
     assert log == ["timed", "worked"]
+
+
+@pytest.mark.parametrize(
+    ("cpus", "siblings", "chosen"),
+    [
+        ("0", None, None),
+        ("0,1", None, (0, 1)),
+        ("0,1", "0-1", (0, 1)),
+        ("0,1,2", None, (1, 2)),
+        ("0,1,2,3", "2-3", (1, 3)),  # numbered by core
+        ("0,1,2,3", "1,3", (2, 3)),  # numbered by thread
+        ("0,1,2", "1-2", (0, 2)),  # CPU 0 rather than the worker's own core
+        ("4,6,9", "4,9", (6, 9)),
+        ("0,2,5", "nonsense", (2, 5)),
+    ],
+)
+def test_judge_and_worker_have_cores_apart_from_interrupts(
+    tmp_path: Path, cpus: str, siblings: str | None, chosen: tuple[int, int] | None
+) -> None:
+    """Two physical cores come first, then that the judge is not on CPU 0; one CPU cannot be shared out."""
+    allowed = [int(cpu) for cpu in cpus.split(",")]
+    if siblings is not None:
+        folder = tmp_path / f"cpu{max(allowed)}" / "topology"
+        folder.mkdir(parents=True)
+        (folder / "thread_siblings_list").write_text(f"{siblings}\n")
+    expected = (None, None) if chosen is None else tuple(frozenset([cpu]) for cpu in chosen)
+    assert judge_and_worker_cpus(allowed, tmp_path) == expected
 
 
 def test_pinning_is_undone() -> None:

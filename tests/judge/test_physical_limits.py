@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 import pytest
@@ -24,6 +25,7 @@ from harness.judge.physical_limits import (
 )
 from harness.outcome import Cause
 from harness.records.timing import PhysicalLimit
+from harness.suite.catalogue import select_tasks
 from tests.fakes.overlays import throw_away_task
 
 H200: Final = BOARDS["NVIDIA H200"]
@@ -118,6 +120,28 @@ def test_impossible_figures_are_a_cheat_only_in_three_of_three() -> None:
     assert impossible("big bfloat16", _seen(100.0, 120.0)) is None
     assert impossible("big bfloat16", _seen(100.0, 600.0, 90.0)) is None
     assert impossible("big bfloat16", []) is None
+
+
+@pytest.mark.parametrize(
+    ("task", "fastest"),
+    [
+        ("l1/gemm_fp8", "float8_e4m3fn"),
+        ("l1/quantize_fp8", None),  # float8 is only written: that is no arithmetic
+        ("l1/softmax", None),
+    ],
+)
+def test_the_fastest_operand_decides_what_is_impossible(task: str, fastest: str | None) -> None:
+    """Products of float8 operands run at the float8 peak though bfloat16 is written: 60 % of that peak, more
+    than bfloat16 allows, is no cheat."""
+    (loaded,) = select_tasks([task])
+    problem = problems(loaded, "cuda", timed_only=True)[0]
+    work = work_of(problem)
+    assert work.dtype == (fastest or problem.dtype)
+    if fastest is None:
+        return
+    assert work.flops is not None
+    honest_us = work.flops / (0.6 * 1979e6)
+    assert floor_us(work, H200) < honest_us < floor_us(replace(work, dtype=problem.dtype), H200)
 
 
 def test_reads_are_unavoidable_only_where_a_task_counts_its_work() -> None:
