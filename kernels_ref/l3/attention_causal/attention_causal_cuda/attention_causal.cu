@@ -1,7 +1,8 @@
 // Causal attention on CUDA: float16 and bfloat16, head_dim up to 128.
 //
-// flash_attention.cuh does the work; here is where rows lie and what a row sees. Blocks of keys above the diagonal
-// are never loaded, and only blocks on it are masked.
+// hopper_attention.cuh (TMA and wgmma) does the work, flash_attention.cuh (mma.sync) that of sequences of less than half
+// a tile; here is where rows lie and what a row sees. Blocks of keys above the diagonal are never loaded, and only
+// blocks on it are masked.
 
 #include <cuda_runtime.h>
 
@@ -13,6 +14,7 @@
 
 #include "../torch-ext/torch_binding.h"
 #include "flash_attention.cuh"
+#include "hopper_attention.cuh"
 
 namespace {
 
@@ -45,6 +47,25 @@ struct Problem {
     return {q + start, k + start, v + start, out + start, length, dim, scale_log2};
   }
 };
+
+// False, and nothing is started, where the driver refuses an operand.
+template <typename T, int D>
+bool launch_hopper(const Problem<T>& x, int64_t heads, cudaStream_t stream) {
+  const int all = static_cast<int>(heads);
+  const int64_t row = x.dim, head = row * x.length;
+  const hopper::Problem<T, 1> problem{
+      {x.out}, {row}, {head}, {heads * head}, {x.length}, {x.length}, all, all, x.dim, x.scale_log2};
+  const auto operand = [&](const T* data) -> hopper::Operand { return {data, x.length, row, head, heads * head}; };
+  return hopper::launch<T, D, 128, true, 1>(problem, {operand(x.q)}, {operand(x.k)}, {operand(x.v)}, stream);
+}
+
+template <typename T>
+bool launch_hopper(const Problem<T>& x, int64_t heads, cudaStream_t stream) {
+  if (x.length < hopper::kRows / 2) return false;
+  if (x.dim <= 64) return launch_hopper<T, 64>(x, heads, stream);
+  if (x.dim <= 96) return launch_hopper<T, 96>(x, heads, stream);
+  return launch_hopper<T, 128>(x, heads, stream);
+}
 
 bool aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
 
@@ -82,7 +103,9 @@ void attention_causal(const torch::stable::Tensor& out, const torch::stable::Ten
                              static_cast<int>(length),
                              static_cast<int>(dim),
                              static_cast<float>(scale) * flash::kLog2E};
-    const cudaError_t error = flash::launch<T>(problem, heads, length, dim, stream);
+    const cudaError_t error = launch_hopper(problem, heads, stream)
+                                  ? cudaGetLastError()
+                                  : flash::launch<T>(problem, heads, length, dim, stream);
     STD_TORCH_CHECK(error == cudaSuccess, "attention_causal: ", cudaGetErrorString(error));
   };
   switch (q.scalar_type()) {
