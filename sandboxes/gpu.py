@@ -16,6 +16,10 @@ from sandboxes.nvml import Gpu, MigInstance, NvmlError, XidWatch, open_nvml
 _OURS = re.compile(r"NVIDIA_.*|LD_.*|GLIBC_TUNABLES|CUDA_(VISIBLE_DEVICES|DEVICE_ORDER|INJECTION.*|MPS_.*)")
 
 
+NO_MPS = "/nonexistent"
+"""As the folder of MPS's pipes: processes use the GPU by themselves, though a server may run."""
+
+
 @dataclass(frozen=True)
 class GpuSlot:
     gpu: Gpu
@@ -132,5 +136,5 @@ def gpu_of(job: Job, *, closed: bool = True) -> HostGpu:
     slot = slot_named(job.device, find_gpus())
     libraries = driver_libraries()
     loader = driver_environment(libraries)
-    variables = {"CUDA_VISIBLE_DEVICES": slot.uuid} | loader
+    variables = {"CUDA_VISIBLE_DEVICES": slot.uuid, "CUDA_MPS_PIPE_DIRECTORY": NO_MPS} | loader
     return HostGpu(tuple(device_nodes(slot) if closed else ()), tuple(libraries), variables, loader)

@@ -31,6 +31,12 @@ _THROTTLE_REASONS: Final = {
     0x80: "power brake",
     0x100: "display clocks",
 }
+_COMPUTE_MODES: Final = {
+    pynvml.NVML_COMPUTEMODE_DEFAULT: "DEFAULT",
+    pynvml.NVML_COMPUTEMODE_EXCLUSIVE_THREAD: "EXCLUSIVE_THREAD",
+    pynvml.NVML_COMPUTEMODE_PROHIBITED: "PROHIBITED",
+    pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS: "EXCLUSIVE_PROCESS",
+}
 # NVIDIA's Xid catalogue. Code 45 is also caused by killing a job.
 _APPLICATION_XIDS: Final = {
     13: "exception in a kernel",
@@ -75,6 +81,8 @@ class Gpu:
     capability: tuple[int, int]
     mig: bool | None
     instances: tuple[MigInstance, ...] = ()
+    compute_mode: str | None = None
+    """How many processes may use it, as nvidia-smi names it."""
 
 
 @dataclass(frozen=True)
@@ -202,6 +210,7 @@ def _gpu(index: int, device: Any) -> Gpu:
         capability=tuple(_call("nvmlDeviceGetCudaComputeCapability", device)),
         mig=None if mode is None else bool(mode[0]),
         instances=_instances(device) if mode and mode[0] else (),
+        compute_mode=_COMPUTE_MODES.get(_optional("nvmlDeviceGetComputeMode", device)),
     )
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Final
 
 import torch
@@ -16,9 +18,10 @@ from harness.device import known_kernel
 from harness.device.health import RESET, DeviceHealth, GpuHealth, KnownKernel, KnownRun
 from harness.device.telemetry import Telemetry
 from harness.errors import DeviceError
-from harness.judge.shared_memory import CudaTransport, Transport
+from harness.judge.shared_memory import MPS_REFUSED, CudaTransport, Transport
 from harness.records import MachineFacts
-from sandboxes.gpu import find_gpus, slot_named
+from sandboxes.gpu import GpuSlot, device_nodes, find_gpus, slot_named
+from sandboxes.nvml import Gpu as HostGpu
 
 CAPABILITY: Final = (9, 0)
 """Projects are built for sm_90: such code runs on no other."""
@@ -26,6 +29,8 @@ WITHIN: Final = 0.02
 SETTLE_S: Final = 0.3
 """How long clocks may take to rise from idle (our choice, not calibrated)."""
 _LEAST_RUNS: Final = 9
+_MPS_PIPES: Final = "/tmp/nvidia-mps"
+_MPS_PROGRAM: Final = "nvidia-cuda-mps"  # Linux keeps 15 characters of nvidia-cuda-mps-control
 
 
 class KnownSpeed:
@@ -106,14 +111,45 @@ def open_gpu(machine: MachineFacts) -> Gpu | str:
 def refused(uuid: str) -> str | None:
     """Why a GPU cannot be used for grading, as far as that is known without starting CUDA; None if it can."""
     try:
-        gpu = slot_named(uuid, find_gpus()).gpu
+        gpus = find_gpus()
+        owners = {name: gpu for gpu in gpus for name in (gpu.uuid, *(part.uuid for part in gpu.instances))}
+        gpu = owners.get(uuid) or slot_named(uuid, gpus).gpu
+        why = _shared_or_closed(gpu)
+        if why is not None:
+            return why
+        if torch.version.cuda is None:
+            return f"torch {torch.__version__} is built without CUDA: install a CUDA build of it"
+        available = torch.cuda.is_available()  # makes device files that are missing, where it may
+        device_nodes(GpuSlot(gpu))
     except DeviceError as error:
         return str(error)
+    if not available:
+        return f"torch {torch.__version__} (CUDA {torch.version.cuda}) finds no GPU that it can use"
+    return None
+
+
+def _shared_or_closed(gpu: HostGpu) -> str | None:
+    """Why the kind or the mode of a GPU rules it out, and what to do; None if it does not."""
     if gpu.capability != CAPABILITY:
         has, wants = (f"{major}.{minor}" for major, minor in (gpu.capability, CAPABILITY))
         return f"{gpu.name} has compute capability {has}, and projects are built for {wants} (H100, H200)"
-    if torch.version.cuda is None:
-        return f"torch {torch.__version__} is built without CUDA: install a CUDA build of it"
-    if not torch.cuda.is_available():
-        return f"torch {torch.__version__} (CUDA {torch.version.cuda}) finds no GPU that it can use"
-    return None
+    set_mode = f"as root, nvidia-smi -i {gpu.index}"
+    if gpu.mig:
+        return f"{gpu.name} is in MIG mode, and a part of a GPU cannot be timed: {set_mode} -mig 0"
+    if gpu.compute_mode not in (None, "DEFAULT"):
+        several = "judge and workers are processes of their own"
+        return f"{gpu.name} is in compute mode {gpu.compute_mode}, and {several}: {set_mode} -c DEFAULT"
+    return MPS_REFUSED if mps_runs(os.environ) else None
+
+
+def mps_runs(environment: Mapping[str, str], proc: Path = Path("/proc")) -> bool:
+    """Whether CUDA, started with these variables, would share the GPU by MPS. A server that runs where it is
+    not visible shows only when a device is opened."""
+    pipes = Path(environment.get("CUDA_MPS_PIPE_DIRECTORY") or _MPS_PIPES)
+    if not (pipes / "control").exists():
+        return False
+    for name in proc.glob("[0-9]*/comm"):
+        with suppress(OSError):  # it has ended
+            if name.read_text().startswith(_MPS_PROGRAM):
+                return True
+    return False

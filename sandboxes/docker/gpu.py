@@ -20,7 +20,7 @@ from docker.types import DeviceRequest
 from packaging.version import InvalidVersion, Version
 
 from harness.errors import SandboxError
-from sandboxes.gpu import GpuSlot, device_nodes
+from sandboxes.gpu import NO_MPS, GpuSlot, device_nodes
 
 CDI_ROOTS: Final = (Path("/etc/cdi"), Path("/var/run/cdi"))  # later ones win
 _KIND: Final = "nvidia.com/gpu"
@@ -149,5 +149,9 @@ def docker_gpu_arguments(slot: GpuSlot, cdi: str | None, toolkit: Toolkit | None
     else:
         request = DeviceRequest(device_ids=[slot.uuid], capabilities=[["gpu", *_CAPABILITIES]])
     # Overrides an image's own variables, which may ask for more (graphics, video, other GPUs).
-    environment = {"NVIDIA_DRIVER_CAPABILITIES": ",".join(_CAPABILITIES), "CUDA_VISIBLE_DEVICES": slot.uuid}
+    environment = {
+        "NVIDIA_DRIVER_CAPABILITIES": ",".join(_CAPABILITIES),
+        "CUDA_VISIBLE_DEVICES": slot.uuid,
+        "CUDA_MPS_PIPE_DIRECTORY": NO_MPS,
+    }
     return {"device_requests": [request], "environment": environment}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,13 +18,13 @@ from harness.device.telemetry import Conditions, Telemetry, TelemetrySample
 from harness.errors import DeviceError
 from harness.grading.grade import Grader
 from harness.grading.workers import GradeSettings
-from harness.judge.usable_gpu import Gpu, KnownSpeed, open_gpu
+from harness.judge.usable_gpu import Gpu, KnownSpeed, mps_runs, open_gpu, refused
 from harness.outcome import Cause, Stage, Verdict
 from harness.records import MachineFacts
 from sandboxes.pool import SandboxPool
 from tests.fakes.cuda_driver import WithDriver, compile_driver, fresh
 from tests.fakes.gpu import WithoutDevice, made_up_gpu
-from tests.fakes.nvml import OLD, WHOLE, install_fake_nvml
+from tests.fakes.nvml import OLD, SLICED, SLICES, WHOLE, install_fake_nvml
 from tests.fakes.overlays import throw_away_task
 from tests.fakes.universal import universal
 
@@ -105,23 +106,54 @@ def machine(toolchain: Toolchain, uuid: str | None) -> MachineFacts:
 
 
 @pytest.mark.parametrize(
-    ("uuid", "why"),
+    ("uuid", "mode", "why"),
     [
-        (OLD, "projects are built for 9.0"),
-        (WHOLE, "is built without CUDA"),
-        ("GPU-ffffffff", "there"),
-        (None, "no GPU was found"),
+        (OLD, 0, "projects are built for 9.0"),
+        (WHOLE, 0, "is built without CUDA"),
+        ("GPU-ffffffff", 0, "there"),
+        (None, 0, "no GPU was found"),
+        (SLICED, 0, "Made-up H100 is in MIG mode.*as root, nvidia-smi -i 1 -mig 0"),
+        (SLICES[1], 0, "Made-up H100 is in MIG mode"),
+        (WHOLE, 3, "in compute mode EXCLUSIVE_PROCESS.*as root, nvidia-smi -i 0 -c DEFAULT"),
+        (WHOLE, 2, "in compute mode PROHIBITED"),
     ],
 )
 def test_a_gpu_that_cannot_be_used_is_a_reason(
-    uuid: str | None, why: str, state: Path, toolchain: Toolchain
+    uuid: str | None, mode: int, why: str, state: Path, toolchain: Toolchain
 ) -> None:
-    """Never an exception: the machine has no such GPU, another kind of it, or a torch that cannot use it."""
-    if uuid == WHOLE and torch.version.cuda is not None:
+    """Never an exception: the machine has no such GPU, another kind of it, one in a mode that rules it out,
+    or a torch that cannot use it."""
+    if (uuid, mode) == (WHOLE, 0) and torch.version.cuda is not None:
         pytest.skip("this torch has CUDA")
+    (state / "compute_mode").write_text(str(mode))
     found = open_gpu(machine(toolchain, uuid))
     assert isinstance(found, str)
-    assert why in found
+    assert re.search(why, found), found
+
+
+@pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="this machine has a GPU")
+def test_missing_device_files_are_named(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where torch only finds no GPU: a driver that nothing has used since boot has no nvidia-uvm."""
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    why = refused(WHOLE)
+    assert why is not None and re.search("/dev/nvidia-uvm is missing.*nvidia-modprobe -u -c 0", why), why
+
+
+@pytest.mark.parametrize(
+    ("control", "runs", "shared"), [(True, True, True), (False, True, False), (True, False, False)]
+)
+def test_mps_is_seen_by_its_pipes_and_its_daemon(
+    tmp_path: Path, control: bool, runs: bool, shared: bool
+) -> None:
+    """A daemon of other pipes does not share our contexts; pipes that a dead one left do not either."""
+    pipes, proc = tmp_path / "pipes", tmp_path / "proc"
+    for pid, name in ((1, "init"), (77, "nvidia-cuda-mps" if runs else "nvidia-smi")):
+        (proc / str(pid)).mkdir(parents=True)
+        (proc / str(pid) / "comm").write_text(f"{name}\n")
+    pipes.mkdir()
+    if control:
+        (pipes / "control").touch()
+    assert mps_runs({"CUDA_MPS_PIPE_DIRECTORY": str(pipes)}, proc) is shared
 
 
 @pytest.fixture

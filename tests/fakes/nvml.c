@@ -8,6 +8,7 @@
  *   sm_mhz         clock of GPU 0
  *   reasons        decimal mask of what holds its clocks down
  *   cells          "pending failed": rows of GPU 0 that wait to be remapped, and whether that failed
+ *   compute_mode   of GPU 0
  *   old_driver     if it exists, there is no nvmlDeviceGetTemperatureV
  *
  * GPU 0 can do everything, GPU 1 is in MIG mode with two instances, GPU 2 supports nothing optional.
@@ -100,6 +101,11 @@ int nvmlDeviceGetCudaComputeCapability(Device *device, int *major, int *minor) {
 int nvmlDeviceGetMigMode(Device *device, unsigned *now, unsigned *pending) {
     if (device->mig < 0) return NOT_SUPPORTED;
     *now = *pending = device->mig;
+    return OK;
+}
+int nvmlDeviceGetComputeMode(Device *device, unsigned *mode) {
+    if (device->index == 2) return NOT_SUPPORTED;
+    *mode = device->index ? 0 : (unsigned)number("compute_mode", 0);
     return OK;
 }
 int nvmlDeviceGetMaxMigDeviceCount(Device *device, unsigned *count) { (void)device; *count = 7; return OK; }
