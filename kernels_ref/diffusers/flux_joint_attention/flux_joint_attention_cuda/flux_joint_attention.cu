@@ -1,7 +1,8 @@
 // Joint attention of text and image tokens on CUDA: float16 and bfloat16, head_dim up to 128.
 //
-// flash_attention.cuh does the work; here is where rows lie. Nothing is concatenated: a row's number says which of the
-// two operands it lies in, also where a tile holds the end of one and the beginning of the other.
+// Nothing is concatenated. hopper_attention.cuh (TMA and wgmma) does the work, in tiles of text or of image. Small
+// images would not fill those: flash_attention.cuh (mma.sync) takes them, where a row's number says which of the two
+// operands it lies in, also where a tile holds the end of one and the beginning of the other. Here is where rows lie.
 
 #include <cuda_runtime.h>
 
@@ -13,6 +14,7 @@
 
 #include "../torch-ext/torch_binding.h"
 #include "flash_attention.cuh"
+#include "hopper_attention.cuh"
 
 namespace {
 
@@ -70,6 +72,36 @@ struct Problem {
   }
 };
 
+// False, and nothing is started, where the driver refuses an operand.
+template <typename T, int D>
+bool launch_hopper(const Problem<T>& x, int64_t batch, cudaStream_t stream) {
+  const int count = static_cast<int>(batch) * x.heads;
+  const int64_t head = x.dim, row = head * x.heads;
+  const hopper::Problem<T, 2> problem{{x.out.text, x.out.image},
+                                      {row, row},
+                                      {head, head},
+                                      {row * x.text, row * x.image},
+                                      {x.text, x.image},
+                                      {x.text, x.image},
+                                      x.heads,
+                                      count,
+                                      x.dim,
+                                      x.scale_log2};
+  const auto text = [&](const T* data) -> hopper::Operand { return {data, x.text, row, head, row * x.text}; };
+  const auto image = [&](const T* data) -> hopper::Operand { return {data, x.image, row, head, row * x.image}; };
+  return hopper::launch<T, D, 128, false, 2>(problem, {text(x.q.text), image(x.q.image)},
+                                             {text(x.k.text), image(x.k.image)}, {text(x.v.text), image(x.v.image)},
+                                             stream);
+}
+
+template <typename T>
+bool launch_hopper(const Problem<T>& x, int64_t batch, cudaStream_t stream) {
+  if (x.image < hopper::kRows / 2) return false;
+  if (x.dim <= 64) return launch_hopper<T, 64>(x, batch, stream);
+  if (x.dim <= 96) return launch_hopper<T, 96>(x, batch, stream);
+  return launch_hopper<T, 128>(x, batch, stream);
+}
+
 bool aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
 
 }  // namespace
@@ -119,7 +151,9 @@ void flux_joint_attention(const torch::stable::Tensor& out_text, const torch::st
                              static_cast<int>(image),
                              static_cast<int>(dim),
                              static_cast<float>(scale) * flash::kLog2E};
-    const cudaError_t error = flash::launch<T>(problem, batch * heads, text + image, dim, stream);
+    const cudaError_t error = launch_hopper(problem, batch, stream)
+                                  ? cudaGetLastError()
+                                  : flash::launch<T>(problem, batch * heads, text + image, dim, stream);
     STD_TORCH_CHECK(error == cudaSuccess, "flux_joint_attention: ", cudaGetErrorString(error));
   };
   switch (q_text.scalar_type()) {

@@ -1,7 +1,7 @@
 // Causal attention on CUDA: float16 and bfloat16, head_dim up to 128.
 //
-// hopper_attention.cuh (TMA and wgmma) does the work, flash_attention.cuh (mma.sync) that of sequences of less than half
-// a tile; here is where rows lie and what a row sees. Blocks of keys above the diagonal are never loaded, and only
+// hopper_attention.cuh (TMA and wgmma) does the work, flash_attention.cuh (mma.sync) that of sequences of less than
+// half a tile; here is where rows lie and what a row sees. Blocks of keys above the diagonal are never loaded, and only
 // blocks on it are masked.
 
 #include <cuda_runtime.h>
