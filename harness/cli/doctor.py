@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from harness.builder.compiler_slots import counted_memory
 from harness.builder.toolchain import CUDA_EXTRA, Toolchain, find_toolchain
 from harness.cli.card import plain_table
 from harness.cli.options import CacheOption, JsonOption, TargetOption, cache_folder, make_build_setup
@@ -202,6 +203,7 @@ def _items(
     gpu = None if machine.gpu is None else f"{machine.gpu}, driver {machine.driver}"
     advice = "sm_90 builds are graded and checked on the emulated GPU, never timed"
     yield Item(group="machine", name="CPU", found=f"{machine.cpu}, {machine.cpu_count} cores")
+    yield Item(group="machine", name="memory", found=counted_memory())
     yield Item(group="machine", name="GPU", found=gpu, advice=advice)
     for one in sandboxes:
         yield Item(group="sandboxes", name=one.name, found=one.summary, advice=one.unavailable or "")

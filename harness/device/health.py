@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
-from harness.builder.compiler_slots import free_bytes
+from harness.builder.compiler_slots import free_bytes, grown_bytes
 from harness.errors import DeviceError, DeviceLost, SandboxError, StorageError
 from harness.outcome import Cause, Verdict
 from harness.records import Finding, Grade
@@ -68,10 +68,14 @@ def device_errors() -> Iterator[None]:
         raise DeviceError(f"the judge could not go on on its device: {first}") from error
 
 
+def _host_memory() -> int:
+    return grown_bytes(FREE_MEMORY_BYTES, free_bytes)
+
+
 class HostHealth:
     """The CPU target: memory and disk for a worker. Other trials share them, so no project is blamed."""
 
-    def __init__(self, folder: Path, memory: Callable[[], int] = free_bytes) -> None:
+    def __init__(self, folder: Path, memory: Callable[[], int] = _host_memory) -> None:
         self._folder = folder
         self._memory = memory
 

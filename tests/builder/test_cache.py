@@ -6,12 +6,18 @@ import os
 import subprocess
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from harness.builder.cache import SIZE_VARIABLE, evict, size_limit_bytes
-from harness.builder.compiler_slots import COMPILER_BYTES, CompilerSlots
+from harness.builder.compiler_slots import (
+    COMPILER_BYTES,
+    CompilerSlots,
+    balloon_bytes,
+    grown_bytes,
+)
 from harness.errors import UsageError
 
 ROOT = Path(__file__).parents[2]
@@ -20,7 +26,7 @@ PLENTY = 100 * COMPILER_BYTES
 
 def slots(directory: Path, *, cores: int = 4, memory: int = PLENTY) -> CompilerSlots:
     """On a machine of the test's."""
-    return CompilerSlots(directory, cores=lambda: cores, memory=lambda: memory)
+    return CompilerSlots(directory, cores=lambda: cores, memory=lambda: memory, grow=lambda wanted: None)
 
 
 @pytest.mark.parametrize(
@@ -38,6 +44,63 @@ def test_whoever_runs_keeps_a_share(tmp_path):
     first, second = (slots(tmp_path, memory=n * COMPILER_BYTES).taken(2) for n in (4, 3))
     with first as one, second as other:
         assert (one, other) == (2, 1)
+
+
+GIB = 1 << 30
+
+
+@pytest.mark.parametrize(
+    ("available", "held", "touched", "after"),
+    [(12, 50, 0, 12), (3, 0, 0, 3), (3, 50, 10, 40), (3, 4, 7, 7)],
+)
+def test_memory_that_a_hypervisor_holds_back_is_touched_first(
+    available, held, touched, after, caplog, tmp_path
+):
+    """Where too little is available, as much as is wanted and there is; what was counted is printed."""
+    counted, asked = [available], [0]
+
+    def touch(size):
+        asked[0] = size // GIB
+        counted[0] = after
+
+    memory = partial(grown_bytes, available=lambda: counted[0] * GIB, balloon=lambda: held * GIB, touch=touch)
+    taken = CompilerSlots(tmp_path, lambda: 2, lambda: counted[0] * GIB, memory).taken(9)
+    with taken as count:
+        assert count == min(2, max(1, after // 5))
+    assert (asked[0], memory(10 * GIB)) == (touched, after * GIB)
+    assert (f"memory: {available}.0 GiB were available, and {after}.0 GiB after" in caplog.text) == bool(
+        touched
+    )
+
+
+_TOUCH = """
+import resource
+from harness.builder.compiler_slots import touch_memory
+touch_memory(96 << 20)
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+"""
+
+
+def test_a_balloon_counts_where_it_gives_way(tmp_path):
+    """Its pages are read from the kernel's counters, of older kernels too; touching is real."""
+    vmstat, feature = tmp_path / "vmstat", tmp_path / "virtio3" / "features"
+    feature.parent.mkdir()
+    page = os.sysconf("SC_PAGE_SIZE")
+    table = [
+        ("01100", "nr_balloon_pages 7\nballoon_inflate 99", 7),
+        ("01100", "balloon_inflate 9\nballoon_deflate 4", 5),
+        ("01000", "nr_balloon_pages 7", 0),
+        ("01100", "nr_free_pages 7", 0),
+    ]
+    for bits, counters, pages in table:
+        feature.write_text(f"{bits}\n")
+        vmstat.write_text(f"{counters}\n")
+        assert balloon_bytes(vmstat, tmp_path) == pages * page
+    assert balloon_bytes(vmstat, tmp_path / "absent") == 0
+    done = subprocess.run(
+        [sys.executable, "-c", _TOUCH], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert int(done.stdout) >= 96 << 10
 
 
 _HOLDER = """
