@@ -14,7 +14,6 @@ import fcntl
 import mmap
 import os
 import secrets
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -108,6 +107,8 @@ class HostTransport:
         """Snapshots copy the first `kept` bytes (default: all). Raises OSError without memory."""
         return HostMemory(size, kept)
 
+    def before_plan(self) -> None: ...
+
     def before_reveal(self) -> None:
         if self._flush.numel():
             self._flush.add_(1)
@@ -127,6 +128,8 @@ MPS_REFUSED = (
 )
 _LIVE_SHARE = 16
 """Of device memory: an arena, its inputs, the snapshot and the truth together stay under a quarter."""
+_CACHED_SHARE = 16
+"""Of device memory: most that PyTorch may keep unused in the judge while a worker runs (our choice)."""
 _IPC_UNIT = 2 << 20
 """cuMemAlloc cuts smaller requests out of blocks of this size, and IPC shares whole blocks."""
 
@@ -233,6 +236,18 @@ class IpcMemory(_DeviceMemory):
         self._copy = None
 
 
+class TorchCache:
+    """Device memory that PyTorch keeps in this process for later tensors; no other process can have it."""
+
+    def unused_bytes(self, device: torch.device) -> int:
+        if device.type != "cuda":
+            return 0
+        return torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+
+    def free(self) -> None:
+        torch.cuda.empty_cache()
+
+
 class CudaTransport:
     def __init__(
         self,
@@ -240,17 +255,16 @@ class CudaTransport:
         *,
         driver: Driver | None = None,
         tensors: torch.device | None = None,
-        free_cache: Callable[[], None] = torch.cuda.empty_cache,
+        cache: TorchCache | None = None,
     ) -> None:
-        """`device`: UUID or index. `driver`, `tensors`, `free_cache`: for a fake GPU whose memory is the
-        host's. Raises DeviceError when there is no such GPU, it is shared by MPS or MIG, or neither way of
-        sharing memory works."""
+        """`device`: UUID or index. `driver`, `tensors`, `cache`: for a fake GPU whose memory is the host's.
+        Raises DeviceError when there is no such GPU, it is shared by MPS or MIG, or neither way of sharing
+        memory works."""
         self.gpu = Device(Driver() if driver is None else driver, device)
         self.device = torch.device("cuda", self.gpu.ordinal) if tensors is None else tensors
         self.stops_with_process = False
         self.kernels: DeviceKernels | None = None
-        self._free_cache = free_cache
-        self._last_size = 0
+        self._cache = TorchCache() if cache is None else cache
         self._block: SharedBlock | None = None
         try:
             self._refuse_shared()
@@ -309,18 +323,21 @@ class CudaTransport:
         return "cuda-vmm" if self._block is None else "cuda-ipc"
 
     def allocate(self, size: int, kept: int | None = None) -> Memory:
-        """As on the host. Memory that PyTorch has cached is returned to the device when the size changes, as
-        between workloads, for large sets, and once more where memory is short."""
-        if size != self._last_size or (kept is not None and kept < size):
-            self._free_cache()
-        self._last_size = size
+        """As on the host. Memory that PyTorch has cached is returned to the device for large sets, and where
+        memory is short."""
+        if kept is not None and kept < size:
+            self._cache.free()
         try:
             return self._allocate(size, kept)
         except CudaError as error:
             if error.code != OUT_OF_MEMORY:
                 raise
-        self._free_cache()
+        self._cache.free()
         return self._allocate(size, kept)
+
+    def before_plan(self) -> None:
+        """Return what PyTorch has cached of an earlier workload: workers need memory of their own."""
+        self._cache.free()
 
     def _allocate(self, size: int, kept: int | None) -> Memory:
         if self._block is None:
@@ -328,7 +345,10 @@ class CudaTransport:
         return IpcMemory(self.gpu, size, self.device, self._block, kept)
 
     def before_reveal(self) -> None:
-        """Reset L2 lines that a worker made persistent, write more than L2 holds, and wait."""
+        """Reset L2 lines that a worker made persistent, write more than L2 holds, and wait. PyTorch's cache is
+        emptied where it is large."""
+        if self._cache.unused_bytes(self.device) > self.gpu.total_bytes // _CACHED_SHARE:
+            self._cache.free()
         self.gpu.call("cuCtxResetPersistingL2Cache")
         assert self.kernels is not None
         self.kernels.flush()

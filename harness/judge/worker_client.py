@@ -244,6 +244,7 @@ class WorkerClient:
         """Announce a problem, which fixes the addresses of its operands. `memory`: stays mapped in the
         worker, for all sets; without it each reveal maps its arena. Raises Failed."""
         self.memory = memory
+        self.transport.before_plan()
         told = {"set_bytes": layout.set_bytes, "sets": sets, "operands": layout.describe()}
         where = {"device": self.transport.device.type, "transport": self.transport.name}
         descriptor = None if memory is None else memory.handle().descriptor

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -17,6 +17,7 @@ from harness.judge.shared_memory import (
     CudaTransport,
     IpcMemory,
     SharedBlock,
+    TorchCache,
     Transport,
     VmmMemory,
 )
@@ -126,30 +127,45 @@ def test_a_gpu_that_others_share_is_refused_by_name(
     opened(driver, UUID).close()
 
 
+class Cache(TorchCache):
+    freed, unused = 0, 0
+
+    def unused_bytes(self, device: torch.device) -> int:
+        return self.unused
+
+    def free(self) -> None:
+        self.freed += 1
+
+
 @pytest.mark.parametrize(
     ("no_export", "call"), [(None, "cuMemCreate"), ("1", "cuMemAlloc_v2")], ids=["by descriptor", "by IPC"]
 )
 def test_memory_that_torch_has_cached_is_given_back(
     driver: FakeDriver, monkeypatch: pytest.MonkeyPatch, no_export: str | None, call: str
 ) -> None:
-    """Whenever the size changes, as between workloads, and once more where memory is short; twice short is an
-    error."""
+    """Before a plan, for a large set, before a reveal where it is much, and once more where memory is short;
+    twice short is an error."""
     if no_export:
         monkeypatch.setenv("LIFTBENCH_FAKE_CUDA_NO_EXPORT", no_export)
-    freed: list[int] = []
-    transport = CudaTransport(driver=driver, tensors=CPU, free_cache=lambda: freed.append(driver.calls(call)))
+    cache = Cache()
+    transport = CudaTransport(driver=driver, tensors=CPU, cache=cache)
 
-    def allocated(size: int, kept: int | None = None) -> int:
-        before = len(freed)
-        transport.allocate(size, kept).close()
-        return len(freed) - before
+    def freed_by(act: Callable[[], object]) -> int:
+        before = cache.freed
+        act()
+        return cache.freed - before
 
-    sizes = [(100, None), (100, None), (5 << 20, None), (5 << 20, 10), (5 << 20, 10)]
-    assert [allocated(*one) for one in sizes] == [1, 0, 1, 1, 1]
-    failing = f"{call}=2@{driver.calls(call) + 1}"
-    monkeypatch.setenv("LIFTBENCH_FAKE_CUDA", f"{failing}-1")
-    assert allocated(20 << 20) == 2
-    assert freed[-1] == freed[-2] + 1
+    def allocate(size: int, kept: int | None = None) -> Callable[[], None]:
+        return lambda: transport.allocate(size, kept).close()
+
+    cache.unused = 1 << 20
+    assert [freed_by(act) for act in (transport.before_plan, transport.before_reveal)] == [1, 0]
+    assert [freed_by(act) for act in (allocate(100), allocate(5 << 20, 10), allocate(100))] == [0, 1, 0]
+    cache.unused = 1 << 30
+    assert freed_by(transport.before_reveal) == 1
+
+    monkeypatch.setenv("LIFTBENCH_FAKE_CUDA", f"{call}=2@{driver.calls(call) + 1}-1")
+    assert freed_by(allocate(20 << 20)) == 1
     monkeypatch.setenv("LIFTBENCH_FAKE_CUDA", f"{call}=2@{driver.calls(call) + 1}-2")
     with pytest.raises(CudaError, match=f"^{call} failed: CUDA_ERROR_OUT_OF_MEMORY"):
         transport.allocate(80 << 20)
