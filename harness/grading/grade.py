@@ -334,7 +334,8 @@ class Grader:
         self, loaded: LoadedTask, student: StudentWorker, stays: bool
     ) -> tuple[Candidates, list[Problem], Session]:
         workers, gpu = self._workers, self._gpu
-        timed = problems(loaded, self.target, timed_only=True, device=workers.transport.device)
+        device, kernels = workers.transport.device, workers.transport.kernels
+        timed = problems(loaded, self.target, timed_only=True, device=device, kernels=kernels)
         candidates = workers.candidates(student.source, loaded, timed[0], student.worker if stays else None)
         conditions = Conditions(Telemetry(), around_turns=True)
         if gpu is not None:

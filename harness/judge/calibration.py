@@ -60,7 +60,7 @@ def sizes_of(loaded: LoadedTask, target: Target, transport: Transport, numbers: 
     found: list[Problem] = []
     for rows in ROWS[target]:
         workload = base.model_copy(update={"name": f"{rows}_rows", "dims": {**base.dims, "rows": rows}})
-        problem = Repeated(loaded, workload, dtype, device=transport.device)
+        problem = Repeated(loaded, workload, dtype, device=transport.device, kernels=transport.kernels)
         if problem.bytes_moved * numbers.batch_sets[1] <= transport.live_bytes:
             found.append(problem)
     return found

@@ -14,6 +14,7 @@ import torch
 
 from harness.judge import adversarial
 from harness.judge.adversarial import INTEGERS, changes
+from harness.judge.device_kernels import DeviceKernels
 from harness.judge.guarded_buffers import Arena, Layout
 from harness.judge.problem import Outputs, Problem, Tensors
 from harness.judge.protocol import CHECK_SIZES, EMULATED_SIZES
@@ -35,13 +36,16 @@ def problems(
     *,
     timed_only: bool = False,
     device: torch.device | None = None,
+    kernels: DeviceKernels | None = None,
     sizes: Target | None = None,
 ) -> list[Problem]:
-    """All workloads of a task with all dtypes of the target; `device` is where the judge makes inputs,
-    `sizes` the target whose shapes are used (default: the same)."""
+    """All workloads of a task with all dtypes of the target; `device` is where the judge makes inputs, by
+    `kernels` (default: they are drawn on the host), `sizes` the target whose shapes are used (default: the
+    same)."""
     workloads = [w for w in loaded.task.workloads_for(sizes or target) if w.timed or not timed_only]
     dtypes = loaded.task.dtypes[target]
-    return [Problem(loaded, workload, dtype, device=device) for workload in workloads for dtype in dtypes]
+    each = ((workload, dtype) for workload in workloads for dtype in dtypes)
+    return [Problem(loaded, *one, device=device, kernels=kernels) for one in each]
 
 
 def cases(
@@ -50,14 +54,15 @@ def cases(
     protocol: Protocol = "quick",
     *,
     device: torch.device | None = None,
+    kernels: DeviceKernels | None = None,
     emulated: bool = False,
 ) -> list[Case]:
     size, task = (EMULATED_SIZES if emulated else CHECK_SIZES)[protocol], loaded.task
-    every = problems(loaded, target, device=device, sizes="cpu" if emulated else target)
+    every = problems(loaded, target, device=device, kernels=kernels, sizes="cpu" if emulated else target)
     chosen = [Case(problem, repeats=size.repeats, seeds=size.seeds) for problem in every]
     for workload in hidden_workloads(loaded, target, size.hidden, size.hidden_bytes):
         dtypes = task.dtypes[target] if size.everywhere else (_secret.choice(task.dtypes[target]),)
-        drawn = [Problem(loaded, workload, d, device=device, hidden=True) for d in dtypes]
+        drawn = [Problem(loaded, workload, d, device=device, kernels=kernels, hidden=True) for d in dtypes]
         chosen += [Case(problem, repeats=size.repeats, seeds=min(size.seeds, 1)) for problem in drawn]
     small = [p for p in every if p.size_bytes <= size.small_bytes]
     small = small or [min(every, key=lambda p: p.size_bytes)]
@@ -141,7 +146,8 @@ def check(
     todo: Iterable[Case] | None = None,
 ) -> CheckResult:
     """`todo`: the cases, where they were drawn before."""
-    todo = list(todo or cases(loaded, target, protocol, device=client.transport.device))
+    device, kernels = client.transport.device, client.transport.kernels
+    todo = list(todo or cases(loaded, target, protocol, device=device, kernels=kernels))
     order = [case.label for case in todo]
     _secret.shuffle(todo)
     done: dict[str, WorkloadCheck] = {}

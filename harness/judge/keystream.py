@@ -1,8 +1,8 @@
 """Random numbers that a student cannot predict.
 
-Every generator has its own 256-bit key from the kernel, and no key leaves the judge. Draw n (from 1) of a key
-is the ChaCha20 stream (RFC 8439) of nonce n, read as 32-bit words; normals come from 24-bit uniforms by the
-Box-Muller transform.
+Every generator has its own 256-bit key from the operating system, and no key leaves the judge but as an
+argument of its own kernels. Draw n (from 1) of a key is the ChaCha20 stream (RFC 8439) of nonce n, read as
+32-bit words, one for each number.
 """
 
 from __future__ import annotations
@@ -16,72 +16,90 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
+from harness.judge import distributions
+from harness.judge.device_kernels import DeviceKernels
+from harness.judge.distributions import MAX_WORDS, Distribution
+
 _KEY_BYTES = 32
 _BLOCK_BYTES = 64
-_MAX_STREAM_BYTES = _BLOCK_BYTES << 32
-_CHUNK_BYTES = 4 << 20
+_BLOCK_WORDS = _BLOCK_BYTES // 4
+_PIECE_WORDS = 1 << 15
+"""Stays in a core's cache, and PyTorch does not split it among threads."""
+_SHARE_WORDS = 1 << 18
+"""A thread is worth starting for."""
 _MAX_THREADS = 8
 
 
-def keystream(key: bytes, nonce: int, count: int, *, first_block: int = 0) -> torch.Tensor:
-    """(count,) int32: words of the ChaCha20 stream of a 32-byte key and a nonce below 2^96, made by several
-    threads (the cipher releases the interpreter lock). Raises ValueError when the stream would repeat (256
-    GiB)."""
-    if first_block * _BLOCK_BYTES + 4 * count > _MAX_STREAM_BYTES:
+def draw(
+    key: bytes, nonce: int, count: int, distribution: Distribution, first_block: int = 0
+) -> torch.Tensor:
+    """(count,) on the host, one number for each word of the ChaCha20 stream of a 32-byte key and a nonce
+    below 2^96, made a piece at a time by several threads (cipher and PyTorch release the interpreter lock).
+    Raises ValueError when the stream would repeat (256 GiB)."""
+    if first_block * _BLOCK_WORDS + count > MAX_WORDS:
         raise ValueError(f"{count} words are more than one nonce has")
-    words = torch.zeros(count, dtype=torch.int32)
-    stream = memoryview(words.view(torch.uint8).numpy().data)
-    zeros = memoryview(bytes(min(len(stream), _CHUNK_BYTES)))
+    out = torch.empty(count, dtype=distribution.dtype)
+    threads = max(1, min(-(-count // _SHARE_WORDS), _MAX_THREADS, len(os.sched_getaffinity(0))))
+    share = -(-count // (threads * _BLOCK_WORDS)) * _BLOCK_WORDS
 
-    def fill(start: int) -> None:
-        chunk = stream[start : start + _CHUNK_BYTES]
-        counter = first_block + start // _BLOCK_BYTES
-        initial = counter.to_bytes(4, "little") + nonce.to_bytes(12, "little")
-        encryptor = Cipher(algorithms.ChaCha20(key, initial), mode=None).encryptor()
-        encryptor.update_into(zeros[: len(chunk)], chunk)
+    def fill(mine: torch.Tensor, block: int) -> None:
+        initial = block.to_bytes(4, "little") + nonce.to_bytes(12, "little")
+        cipher = Cipher(algorithms.ChaCha20(key, initial), mode=None).encryptor()
+        words = torch.empty(min(len(mine), _PIECE_WORDS), dtype=torch.int32)
+        stream = memoryview(words.view(torch.uint8).numpy().data)
+        zeros = bytes(len(stream))
+        for piece in torch.split(mine, _PIECE_WORDS):
+            size = 4 * len(piece)
+            cipher.update_into(memoryview(zeros)[:size], stream[:size])
+            distribution.transform(words[: len(piece)], piece)
 
-    starts = range(0, len(stream), _CHUNK_BYTES)
-    if len(starts) < 2:
-        list(map(fill, starts))
+    if threads == 1:
+        fill(out, first_block)
     else:
-        with ThreadPoolExecutor(min(_MAX_THREADS, len(os.sched_getaffinity(0)))) as pool:
-            list(pool.map(fill, starts))
-    return words
+        shares = torch.split(out, share)
+        blocks = [first_block + at * share // _BLOCK_WORDS for at in range(len(shares))]
+        with ThreadPoolExecutor(threads) as pool:
+            list(pool.map(fill, shares, blocks))
+    return out
 
 
 class SecretGenerator:
-    def __init__(self, key: bytes | None = None, device: torch.device | None = None) -> None:
-        """`key`: 32 bytes, for tests (default: a fresh one). `device`: where words, which are made on the
-        host, are transformed (default: CPU). Raises ValueError for a key of another size."""
+    def __init__(
+        self,
+        key: bytes | None = None,
+        device: torch.device | None = None,
+        kernels: DeviceKernels | None = None,
+    ) -> None:
+        """`key`: 32 bytes, for tests (default: a fresh one). `device`: where tensors are made (default: CPU).
+        `kernels`: those that draw on that device (default: numbers are drawn on the host, and copied). Raises
+        ValueError for a key of another size."""
         self._key = secrets.token_bytes(_KEY_BYTES) if key is None else key
         if len(self._key) != _KEY_BYTES:
             raise ValueError(f"a key has {_KEY_BYTES} bytes, not {len(self._key)}")
         self.device = torch.device("cpu") if device is None else device
         """Where tensors are made; a task's own tensors (an arange, a mask) must be there too."""
+        self._kernels = kernels
         self._draws = 0
 
-    def _words(self, count: int) -> torch.Tensor:
+    def _draw(self, shape: Sequence[int], distribution: Distribution) -> torch.Tensor:
         self._draws += 1
-        return keystream(self._key, self._draws, count).to(self.device)
-
-    def _unit(self, count: int) -> torch.Tensor:
-        return self._words(count).bitwise_and_(0xFFFFFF).float().add_(1.0).mul_(2.0**-24)
+        count = math.prod(shape)
+        if self._kernels is None:
+            drawn = draw(self._key, self._draws, count, distribution).to(self.device)
+        else:
+            drawn = torch.empty(count, dtype=distribution.dtype, device=self.device)
+            self._kernels.draw(self._key, self._draws, count, distribution, drawn.data_ptr())
+        return drawn.reshape(tuple(shape))
 
     def normal(self, shape: Sequence[int]) -> torch.Tensor:
-        count = math.prod(shape)
-        half = (count + 1) // 2
-        radius = self._unit(half).log_().mul_(-2.0).sqrt_()
-        angle = self._unit(half).mul_(2.0 * math.pi)
-        values = torch.empty(2 * half, dtype=torch.float32, device=radius.device)
-        torch.mul(radius, angle.cos(), out=values[:half])
-        torch.mul(radius, angle.sin_(), out=values[half:])
-        return values[:count].reshape(tuple(shape))
+        """`shape` float32, standard normals."""
+        return self._draw(shape, distributions.normal())
 
     def uniform(self, shape: Sequence[int], low: float = 0.0, high: float = 1.0) -> torch.Tensor:
         """`shape` float32, uniform in (low, high]."""
-        return self._unit(math.prod(shape)).mul_(high - low).add_(low).reshape(tuple(shape))
+        return self._draw(shape, distributions.uniform(low, high))
 
     def integers(self, shape: Sequence[int], low: int, high: int) -> torch.Tensor:
-        """`shape` int64, uniform in [low, high); the modulo bias is below (high - low) / 2^32."""
-        words = self._words(math.prod(shape)).long() & 0xFFFFFFFF
-        return (words % (high - low) + low).reshape(tuple(shape))
+        """`shape` int64, uniform in [low, high); the modulo bias is below (high - low) / 2^32. Raises
+        ValueError where that is empty."""
+        return self._draw(shape, distributions.integers(low, high))

@@ -18,6 +18,7 @@ import torch
 
 from harness.errors import HarnessBug
 from harness.expressions import evaluate
+from harness.judge.device_kernels import DeviceKernels
 from harness.judge.keystream import SecretGenerator
 from harness.records import Operand, Task, Workload
 from harness.records.task import operand_dtype
@@ -72,15 +73,18 @@ class Problem:
         dtype: str,
         *,
         device: torch.device | None = None,
+        kernels: DeviceKernels | None = None,
         hidden: bool = False,
         whole_bytes: int | None = None,
     ) -> None:
-        """`device`: where inputs and truth are (default: the CPU); `hidden`: the shape is in no task file;
-        `whole_bytes`: maximum size that is judged whole (default: the device's limit)."""
+        """`device`: where inputs and truth are (default: the CPU); `kernels`: those that draw inputs there
+        (default: the host draws them); `hidden`: the shape is in no task file; `whole_bytes`: maximum size
+        that is judged whole (default: the device's limit)."""
         self.task: Task = loaded.task
         self.workload = workload
         self.dtype = dtype
         self.device = torch.device("cpu") if device is None else device
+        self.kernels = kernels
         self.hidden = hidden
         self._loaded = loaded
         self._whole_bytes = whole_bytes
@@ -103,7 +107,7 @@ class Problem:
         trial confirms; otherwise the truth is computed whole."""
 
         def draw(rows: int) -> Tensors:
-            generator = SecretGenerator(device=self.device)
+            generator = SecretGenerator(device=self.device, kernels=self.kernels)
             drawn: Tensors = self._module.draw(generator, torch_dtype(self.dtype), rows)
             return drawn
 
@@ -139,7 +143,7 @@ class Problem:
     def _drawn(self, make: Callable[..., Tensors]) -> Tensors:
         one = self.workload
         view = WorkloadView(one.name, one.dims, one.scalars, torch_dtype(self.dtype))
-        inputs = make(view, SecretGenerator(device=self.device))
+        inputs = make(view, SecretGenerator(device=self.device, kernels=self.kernels))
         for operand in (o for o in self.task.operands if o.role != "out"):
             value = inputs.get(operand.name)
             expected = (self.shape(operand), self.operand_dtype(operand))

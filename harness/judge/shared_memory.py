@@ -93,6 +93,7 @@ class HostMemory(Memory):
 
 class HostTransport:
     name = "memfd"
+    kernels = None
     stops_with_process = True
     """A frozen worker can change nothing more. On a device t1 is when the judge's copy is complete."""
     live_bytes = _LIVE_BYTES

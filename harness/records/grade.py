@@ -125,8 +125,11 @@ class SanitizerRun(Record):
 
 
 _BEFORE_CHECK: Final = (Stage.PROJECT, Stage.BUILD, Stage.LOAD)
-GRADER_VERSION: Final = "6"
-"""Part of every grading key; raised when the same project may be graded differently."""
+GRADER_VERSION: Final = "7"
+"""Part of every grading key; raised when the same project may be graded differently.
+
+6: denormal outputs may be rounded to 0 or to the smallest one. 7: other normals from the same words.
+"""
 SCALED: Final = "scaled"
 REPEATED: Final = "repeated after a kill"
 _EARLIER: Final = frozenset({(Cause.BUILD_TIMEOUT, Verdict.BUILD_FAILED)})

@@ -19,8 +19,8 @@ def compile_driver(folder: Path, *more: str) -> Path:
     library = folder / NAME
     sources = [Path(__file__).with_name(name) for name in ("cuda_driver.c", "cuda_kernels.cpp")]
     # -ffp-contract: products and sums are rounded apart where CUDA's intrinsics round them apart.
-    flags = ["-O2", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", *more]
-    command = ["gcc", *flags, "-o", library, *sources, "-lm", "-lpthread"]
+    flags = ["-O2", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas", *more]
+    command = ["gcc", *flags, "-shared", "-fPIC", "-o", library, *sources, "-lm", "-lpthread"]
     subprocess.run(command, check=True, capture_output=True, text=True)
     return library
 

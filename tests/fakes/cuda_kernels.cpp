@@ -8,10 +8,16 @@
 struct Index { unsigned x; };
 static thread_local Index blockIdx, blockDim, gridDim, threadIdx;
 struct alignas(16) uint4 { unsigned x, y, z, w; };
+struct alignas(8) float2 { float x, y; };
 #define __global__
 #define __device__
+#define __shared__ static
 #define __forceinline__ inline
+#define __syncthreads()
 static inline float __fmul_rn(float a, float b) { return a * b; }
+static inline float __fadd_rn(float a, float b) { return a + b; }
+static inline unsigned __float_as_uint(float x) { unsigned bits; memcpy(&bits, &x, 4); return bits; }
+static inline float __uint_as_float(unsigned bits) { float x; memcpy(&x, &bits, 4); return x; }
 
 #include "../../harness/device/known.cu"
 #include "../../harness/judge/device_kernels.cu"
@@ -35,5 +41,9 @@ extern "C" int fake_cuda_run(const char *name, unsigned blocks, unsigned threads
     RUN(liftbench_gather);
     RUN(liftbench_fill);
     RUN(liftbench_copy);
+    RUN(liftbench_words);
+    RUN(liftbench_uniform);
+    RUN(liftbench_normal);
+    RUN(liftbench_integers);
     return 0;
 }

@@ -14,8 +14,10 @@ from harness.device.cuda import Device, Driver
 from harness.device.known_kernel import KnownKernel
 from harness.errors import HarnessBug
 from harness.judge.device_kernels import WIDTHS, DeviceKernels
+from harness.judge.distributions import integers, normal, uniform, words
+from harness.judge.keystream import draw
 
-ROOM = 1 << 16
+ROOM = 1 << 17
 FLUSHED = 5000
 
 
@@ -65,12 +67,29 @@ def check_flush(kernels: DeviceKernels, memory: int, device: Device) -> None:
     assert len(seen) == 3 and all(len(set(each)) == 1 for each in seen)
 
 
-CHECKS: list[Callable[[DeviceKernels, int, Device], None]] = [check_gather, check_ranges, check_flush]
+def check_draws(kernels: DeviceKernels, memory: int, device: Device) -> None:
+    """Numbers are those of the host, bit for bit, at and around the ends of blocks and of grids."""
+    ranges = (-3, 5), (0, 3), (-(1 << 40), 1 << 41)
+    drawn = [words(), normal(), uniform(-2.0, 6.1), *(integers(*ends) for ends in ranges)]
+    for number, distribution in enumerate(drawn):
+        for count in (0, 1, 15, 16, 17, 4095, 4097, 8191):
+            key, nonce = bytes(range(number, 32 + number)), count << 64 | 0xABCDEF << 20 | number
+            wanted = draw(key, nonce, count, distribution)
+            size = wanted.nbytes
+            device.fill(memory, 0xCC, size + 16)
+            kernels.draw(key, nonce, count, distribution, memory)
+            assert device.read(memory, size + 16) == wanted.numpy().tobytes() + b"\xcc" * 16
+    with pytest.raises(ValueError, match="more than one nonce has"):
+        kernels.draw(bytes(32), 1, 1 << 36 | 1, words(), memory)
 
 
-def run(check: Callable[[DeviceKernels, int, Device], None], device: Device) -> None:
+Check = Callable[[DeviceKernels, int, Device], None]
+CHECKS: list[Check] = [check_gather, check_ranges, check_flush, check_draws]
+
+
+def run(check: Check, device: Device) -> None:
     memory = device.allocate(ROOM)
-    with closing(DeviceKernels(device, FLUSHED)) as kernels:
+    with closing(DeviceKernels(device, FLUSHED, most_blocks=1)) as kernels:
         check(kernels, memory, device)
     device.free(memory)
 

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from harness.device import known_kernel
 from harness.device.emulated.kernels import build_kernels
 from harness.device.emulated.runtime import CUDART, DRIVER
@@ -15,11 +17,18 @@ from harness.judge import device_kernels
 _MODULES = [known_kernel._PTX, device_kernels._PTX]
 
 
-def test_the_judges_kernels_are_right(cuda_libraries: Path, tmp_path: Path) -> None:
-    """Their PTX runs on two cores, over memory that the emulated driver allocated."""
-    folder, report = cuda_libraries / "judge", tmp_path / "report"
+@pytest.fixture(scope="module")
+def translated(cuda_libraries: Path) -> Path:
+    """The judge's kernels, translated."""
+    folder = cuda_libraries / "judge"
     build_kernels([ptx.read_text() for ptx in _MODULES], folder, jobs=2)
-    told = {"KERNELS": str(folder), "REPORT": str(report), "CORES": "2"}
+    return folder
+
+
+def test_the_judges_kernels_are_right(cuda_libraries: Path, translated: Path, tmp_path: Path) -> None:
+    """Their PTX runs on two cores, over memory that the emulated driver allocated."""
+    report = tmp_path / "report"
+    told = {"KERNELS": str(translated), "REPORT": str(report), "CORES": "2"}
     environment = os.environ | {f"LIFTBENCH_EMULATED_{name}": value for name, value in told.items()}
     command = [sys.executable, "-m", "tests.fakes.judge_kernels"]
     command += [str(cuda_libraries / name) for name in (CUDART, DRIVER)]
