@@ -1,8 +1,7 @@
 """The `bubblewrap` backend: namespaces by bwrap, as root or as a plain user, without a daemon.
 
-bwrap's process 1 runs as the job's user, but attacking it gains nothing: its environment is empty (or names
-the folder of the GPU driver's libraries), it has the same seccomp profile, and where the kernel has Landlock
-its memory cannot be written.
+bwrap's process 1 runs as the job's user, but attacking it gains nothing: it has an empty environment and the
+same seccomp profile, and where the kernel has Landlock its memory cannot be written.
 """
 
 from __future__ import annotations
@@ -114,6 +113,8 @@ class BubblewrapBackend:
             else:
                 argv += ["--size", str(job.limits.scratch_bytes), "--perms", "0700", "--tmpfs", _SCRATCH]
             argv += () if sockets else _NO_ZERO
+            # Not by bwrap's own environment: a setuid bwrap drops such variables.
+            argv += [word for name, value in gpu.loader.items() for word in ("--setenv", name, value)]
             argv += ["--remount-ro", "/", "--", sys.executable, "-I", "-S", _SCRIPT]
             spec = host_job.spec_for(
                 job,
@@ -137,7 +138,6 @@ class BubblewrapBackend:
                     uid=uid,
                     cgroup=host_job.group_for(job, self._groups, scratch_counts=True),
                     descriptors=[filter_file],
-                    loader=gpu.loader,
                     in_bwrap=True,
                 )
             )

@@ -75,7 +75,6 @@ class HostProcess:
         number = str(theirs.fileno())
         outside = {
             "argv": [word.replace(CHANNEL_NUMBER, number) for word in spec.command],
-            "environment": dict(spec.loader),
             "cgroups": [str(file) for file in spec.cgroup.join_files()] if spec.cgroup else [],
             "cpus": sorted(spec.job.cpus) if spec.job.cpus else None,
             "uid": spec.uid,

@@ -4,8 +4,7 @@ On any failure it exits with one line on stderr and starts nothing. Standard lib
 script.
 
 Usage: python -I -S outside.py SPEC_JSON, with
-  argv       what to become
-  environment  its variables: those of the dynamic loader
+  argv       what to become, with an empty environment
   cgroups    files to write its own process id to
   cpus       cores to be pinned to, or None
   uid        user to become, or None
@@ -117,7 +116,7 @@ def main() -> None:
         os.chdir("/")
         argv = spec["argv"]
         if argv[:3] != [sys.executable, "-I", "-S"]:
-            os.execve(argv[0], argv, spec["environment"])
+            os.execve(argv[0], argv, {})
         code = compile(Path(argv[3]).read_bytes(), argv[3], "exec")
     except (OSError, ValueError) as error:
         os.write(2, f"outside.py: {error}\n".encode())

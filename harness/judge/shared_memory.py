@@ -346,8 +346,8 @@ class CudaTransport:
         return IpcMemory(self.gpu, size, self.device, self._block, kept)
 
     def before_reveal(self) -> None:
-        """Reset L2 lines that a worker made persistent, write more than L2 holds, and wait. PyTorch's cache is
-        emptied where it is large."""
+        """Reset L2 lines that a worker made persistent, write more than L2 holds, and wait. A large cache of
+        PyTorch is emptied."""
         if self._cache.unused_bytes(self.device) > self.gpu.total_bytes // _CACHED_SHARE:
             self._cache.free()
         self.gpu.call("cuCtxResetPersistingL2Cache")
