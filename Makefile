@@ -67,13 +67,13 @@ bench: setup
 image:
 	@BASE="$(BASE)" RUNTIME_BASE="$(RUNTIME_BASE)" WHEELHOUSE="$(WHEELHOUSE)" IMAGE="$(IMAGE)" DOCKER="$(DOCKER)" .ci/images
 
-# Goes on where the last one stopped. What is measured, and the exit codes of the program: docs/gpu.md.
+# Goes on where the last one stopped; ONLY="aa or expert/l1/softmax" names items to run (again): docs/gpu.md.
 # Where build/gpu-wheels was brought along and nothing is set up, they are used, without network.
 gpu-check:
 	@if [ -e $(STAMP) ] || ! ls build/gpu-wheels/*.whl >/dev/null 2>&1; then \
 	  $(MAKE) --no-print-directory setup && python=$(BIN)/python; \
 	else PYTHON=$(PYTHON) .ci/gpu-setup $(VENV)-gpu && python=$(VENV)-gpu/bin/python; fi && \
-	$$python -m tools.gpu_check --budget-s $(BUDGET_S) --out $(RESULTS)
+	$$python -m pytest tests/gpu -q -p no:cacheprovider -W default -k "$(ONLY)" --budget-s $(BUDGET_S) --results $(RESULTS)
 
 gpu-wheels: setup
 	@PYTHON=$(BIN)/python .ci/gpu-wheels

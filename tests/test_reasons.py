@@ -21,7 +21,7 @@ from harness.records import Record
 from harness.records.reasons import reason_of
 from harness.study.store import RunStore
 from harness.suite.catalogue import load_task, select_tasks
-from tools.gpu_check.plugin import Ledger
+from tools.gpu_results import Ledger
 from tools.status import read_results
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -138,7 +138,7 @@ READERS: dict[str, tuple[Callable[[Path, str], object], str, list[str]]] = {
     ),
     "ledger": (
         lambda folder, text: Ledger.open(
-            _write(folder / "g-2026-01-02.json", text).parent, "g", "u", day="2026-01-02", version="1"
+            _write(folder / "g-2026-01-02.json", text).parent, "g", "u", "2026-01-02", "1", {}
         ),
         "g-2026-01-02.json",
         ["[]", '{"entries": 3}'],

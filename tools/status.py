@@ -21,7 +21,7 @@ from harness.records.reasons import reason_of
 from harness.records.timing import NOISY
 from harness.report.experts import ExpertResult, ExpertResults
 from harness.suite.catalogue import all_tasks
-from tools.gpu_check.record import Contents, Entry
+from tools.gpu_results import Contents, Entry
 
 ROOT = Path(__file__).resolve().parent.parent
 NOT_YET = "not measured yet"
@@ -46,7 +46,7 @@ def read_results(folder: Path) -> list[ExpertResult]:
 
 def _of_ledger(contents: Contents) -> Iterator[ExpertResult]:
     """The items `expert/TASK`, `time/TASK` and `full/TASK` that were asked on a GPU."""
-    ceilings = next((entry.facts for entry in contents.entries if entry.name == "ceilings"), {})
+    ceilings = next((entry.facts for entry in contents.entries if entry.name == "ceilings/copy"), {})
     copy_gb_s = ceilings.get("copy_gb_s")
     board = BOARDS.get(contents.gpu)
     share = board.bandwidth_gb_s / copy_gb_s if board and isinstance(copy_gb_s, float) else None

@@ -82,6 +82,12 @@ def tensor(operand: dict[str, Any], base: int, flat: Any, device: str = "cpu") -
     return values.reshape(shape) if strides is None else values.as_strided(shape, strides)
 
 
+def operand_at(operand: dict[str, Any], base: int, flat: Any, device: str = "cpu") -> torch.Tensor:
+    """As tensor(), and a CUDA tensor on the emulated GPU, whose memory is the host's."""
+    made = tensor(operand, base, flat, device)
+    return torch.ops.liftbench_emulated.cuda(made) if EMULATED else made
+
+
 def at(address: int, size: int) -> torch.Tensor:
     """(size,) uint8 over this process's memory, without a copy."""
     return torch.frombuffer((ctypes.c_char * size).from_address(address), dtype=torch.uint8)
@@ -116,14 +122,10 @@ class Pool(Signature):
         self.size = plan["set_bytes"] * plan["sets"]
         self.address = _map(None, self.size, 0, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE, -1)
         self.operands = [
-            [self._operand(o, self.address + index * plan["set_bytes"]) for o in plan["operands"]]
+            [operand_at(o, self.address + index * plan["set_bytes"], at) for o in plan["operands"]]
             for index in range(plan["sets"])
         ]
         super().__init__(plan)
-
-    def _operand(self, operand: dict[str, Any], base: int) -> torch.Tensor:
-        made = tensor(operand, base, at)
-        return torch.ops.liftbench_emulated.cuda(made) if EMULATED else made
 
     def measure(self, subject: Subject, message: dict[str, Any]) -> dict[str, Any]:
         subject.aside_ns, durations = 0, []
@@ -274,7 +276,7 @@ def _start(message: dict[str, Any]) -> dict[str, Any]:
 def _pool(plan: dict[str, Any]) -> Any:
     if plan["transport"] == "memfd":
         return Pool(plan)
-    return companion("cuda_calls").DevicePool(plan, Signature(plan), tensor, at, companion("cuda_driver"))
+    return companion("cuda_calls").DevicePool(plan, Signature(plan), operand_at, at, companion("cuda_driver"))
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-/* Stands in for harness/gpu_check/probe.cu where there is no GPU: it says what a GPU would have, so that what
+/* Stands in for tests/gpu/probe.cu where there is no GPU: it says what a GPU would have, so that what
  * the items make of it can be tried. Compiled with -DBAD it says what must not be. */
 #include <stdio.h>
 #include <stdlib.h>

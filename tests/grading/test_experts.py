@@ -18,9 +18,9 @@ ROOT = Path(__file__).parents[2]
 IDS = [loaded.task.id for loaded in all_tasks()]
 
 
-def validated(target: str, cache: Path) -> list[dict[str, Any]]:
-    """What `liftbench validate` says of the whole suite."""
-    words = ["validate", "--target", target, "--sandbox", "local", "--cache", cache, "--json"]
+def validated(target: str, cache: Path, *tasks: str) -> list[dict[str, Any]]:
+    """What `liftbench validate` says of the whole suite, or of some tasks."""
+    words = ["validate", *tasks, "--target", target, "--sandbox", "local", "--cache", cache, "--json"]
     done = subprocess.run(
         [sys.executable, "-m", "harness.cli.main", *words],
         cwd=ROOT,
@@ -46,14 +46,11 @@ def test_every_expert_is_correct_on_the_cpu_and_what_took_no_work_is_not(
     assert sum(one["what"] not in ("expert", "trivial outputs") for one in results) == 3 * len(IDS)
 
 
-def test_every_expert_compiles_for_sm_90(toolchain: Toolchain, tmp_path: Path) -> None:
-    """With kernels in the library; without a GPU they are right on the emulated one, and not measured."""
+def test_an_expert_compiles_for_sm_90_and_is_emulated(toolchain: Toolchain, tmp_path: Path) -> None:
+    """Without a GPU its verdict is `not_measured`; the GPU's items ask the same of every expert."""
     missing = toolchain.missing("cuda")
     if missing is not None:
         pytest.skip(f"cannot build for sm_90: {missing}")
-    grades = {one["task"]: one["grade"] for one in validated("cuda", tmp_path) if one["what"] == "expert"}
-    assert list(grades) == IDS
-    for task, grade in grades.items():
-        assert grade["build"]["ok"], task
-        assert all(name.startswith("sm_90") for name in grade["build"]["architectures"]), task
-        assert grade["emulated"]["outcome"] == "correct", (task, grade["emulated"])
+    [grade] = [one["grade"] for one in validated("cuda", tmp_path, "l1/rms_norm") if one["what"] == "expert"]
+    assert grade["build"]["ok"] and grade["emulated"]["outcome"] == "correct", grade["emulated"]
+    assert all(name.startswith("sm_90") for name in grade["build"]["architectures"])

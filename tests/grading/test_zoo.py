@@ -6,7 +6,6 @@ import itertools
 import re
 import socket
 import tomllib
-from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
@@ -16,7 +15,6 @@ from _pytest.mark.structures import ParameterSet
 from harness.builder.toolchain import Toolchain
 from harness.device.machine import machine_facts
 from harness.grading.grade import Grader
-from harness.grading.workers import GradeSettings
 from harness.outcome import Cause, Stage, Verdict
 from harness.records import EmulatedCheck, Finding, Grade, Project, Ratio, TimingResult
 from harness.records.project import COPIED
@@ -91,26 +89,6 @@ def test_a_correct_project_passes(untimed: Grade) -> None:
 
 
 GPU_ROWS = [name for name in NAMES if row(name).gpu]
-
-
-@pytest.fixture(scope="module")
-def emulating(
-    toolchain: Toolchain, sandbox: SandboxPool, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Grader]:
-    """Grades on the emulated GPU."""
-    missing = toolchain.missing("cuda")
-    if missing is not None:
-        pytest.skip(f"cannot build for sm_90: {missing}")
-    settings = GradeSettings("cuda", "quick", tmp_path_factory.mktemp("cuda"), timed=False, emulate=True)
-    with closing(Grader(settings, sandbox, toolchain, machine_facts(toolchain))) as made:
-        yield made
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", GPU_ROWS)
-def test_rows_that_need_a_gpu_run_on_the_emulated_one(name: str, emulating: Grader) -> None:
-    """Each gives what emulated.toml says, and is never more than `not_measured`; none is our failure."""
-    assert try_emulated(row(name), emulating).wrong == ()
 
 
 def test_rows_on_the_emulated_gpu_say_what_it_lacks() -> None:

@@ -13,7 +13,7 @@ from harness.records.task import Admission, Rule
 from harness.report.experts import result_of, write_results
 from tests.fakes.overlays import throw_away_task
 from tests.report import factories as make
-from tools.gpu_check.record import Contents, Entry
+from tools.gpu_results import Contents, Entry
 from tools.status import NOT_YET, ROOT, pages, read_results, status_page
 
 TASK = throw_away_task("scale").task.model_copy(update={"level": "l1", "family": "rms_norm"})
@@ -45,7 +45,7 @@ def gpu_entry(name: str, status: str = "passed", **facts: object) -> Entry:
 def write_ledger(folder: Path) -> None:
     """What gpu-check leaves."""
     entries = (
-        gpu_entry("ceilings", copy_gb_s=4320.0),
+        gpu_entry("ceilings/copy", copy_gb_s=4320.0),
         gpu_entry("expert/l1/scale"),
         gpu_entry(
             "time/l1/scale", protocol="quick", speedup=2.0, low=1.9, high=2.1, student_us=5.0,

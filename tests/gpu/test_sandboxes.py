@@ -10,19 +10,23 @@ import contextlib
 import json
 import secrets
 import time
-from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from collections.abc import Iterator
 
 import pytest
 
 from harness.errors import SandboxError
 from sandboxes.job import ExitFacts, Job, Limits, Process
 from sandboxes.nvml import Xid
-from tools.gpu_check.bench import BACKENDS, Bench
-from tools.gpu_check.plugin import gpu
-from tools.gpu_check.record import Fact
+from tests.gpu.bench import OTHERS, SANDBOX, Bench
+from tools.gpu_results import Fact
 
-T = TypeVar("T", bound=Callable[..., Any])
+in_every_sandbox = pytest.mark.parametrize(
+    "backend",
+    [
+        pytest.param(SANDBOX, marks=pytest.mark.gpu(rank=2)),
+        *(pytest.param(name, marks=pytest.mark.gpu(rank=11)) for name in OTHERS),
+    ],
+)
 _MEMORY_BYTES = 8 << 30  # of the host; a CUDA context takes some hundred MB
 _WALL_S = 60.0
 _GONE_S = 30.0
@@ -35,10 +39,10 @@ _MEMORY_SLACK_BYTES = 64 << 20
 
 
 @contextlib.contextmanager
-def _started(bench: Bench, backend: str, *words: str) -> Iterator[Process]:
+def _started(gpu: Bench, backend: str, *words: str) -> Iterator[Process]:
     """The probe program in a sandbox, closed afterwards. Skips without that sandbox."""
     try:
-        sandbox = bench.sandbox(backend)
+        sandbox = gpu.sandbox(backend)
     except SandboxError as error:
         pytest.skip(str(error))
     mode, *more = words
@@ -46,17 +50,11 @@ def _started(bench: Bench, backend: str, *words: str) -> Iterator[Process]:
         role="run",
         argv=["{scratch}/probe", mode, "{channel}", *more],
         limits=Limits(wall_s=_WALL_S, memory_bytes=_MEMORY_BYTES),
-        inputs={"probe": bench.probe()},
-        device=bench.slot.uuid,
+        inputs={"probe": gpu.probe()},
+        device=gpu.slot.uuid,
     )
-    try:
-        process = sandbox.start(job)
-        try:
-            yield process
-        finally:
-            process.close()
-    finally:
-        sandbox.close()
+    with contextlib.closing(sandbox), contextlib.closing(sandbox.start(job)) as process:
+        yield process
 
 
 def _end(process: Process) -> ExitFacts:
@@ -80,9 +78,9 @@ def _answer(facts: ExitFacts, doing: str) -> dict[str, Fact]:
     pytest.fail(f"{doing}: {how}: {facts.output.strip()[-400:]}")
 
 
-def _known(bench: Bench, backend: str) -> dict[str, Fact]:
-    """A kernel whose result and time are known; raises FellShort when the result is wrong."""
-    with _started(bench, backend, "known") as process:
+def _known(gpu: Bench, backend: str) -> dict[str, Fact]:
+    """A kernel whose result and time are known. Fails for a wrong result."""
+    with _started(gpu, backend, "known") as process:
         facts = _end(process)
     told = _answer(facts, "the known kernel")
     told["wall_s"] = round(facts.wall_s, 3)
@@ -91,44 +89,36 @@ def _known(bench: Bench, backend: str) -> dict[str, Fact]:
     return told
 
 
-def _check(name: str, proves: str, estimate_s: float) -> Callable[[T], T]:
-    """One check for every sandbox."""
-    mark = gpu(name + "/{backend}", proves + " ({backend})", estimate_s=estimate_s, rank=6)
-
-    def marked(function: T) -> T:
-        parametrized: T = pytest.mark.parametrize("backend", BACKENDS)(mark(function))
-        return parametrized
-
-    return marked
-
-
 # The estimates are guesses until the first run on a GPU.
 
 
-@_check("known", "CUDA starts, allocates, launches and copies inside, with the right result", 20.0)
-def test_known(backend: str, bench: Bench, facts: dict[str, Fact]) -> None:
-    facts |= _known(bench, backend)
+@pytest.mark.gpu(estimate_s=20.0)
+@in_every_sandbox
+def test_known(backend: str, gpu: Bench, facts: dict[str, Fact]) -> None:
+    """CUDA starts, allocates, launches and copies inside, with the right result."""
+    facts |= _known(gpu, backend)
 
 
-@_check("hang", "a kernel without end is killed, the GPU is free and well afterwards", 45.0)
-def test_hang(backend: str, bench: Bench, facts: dict[str, Fact]) -> None:
-    """A kernel without end dies by kill(), and the GPU is as before."""
-    uuid = bench.slot.gpu.uuid
-    before = _known(bench, backend)
-    others = bench.nvml.processes(uuid)
-    used_bytes = bench.nvml.memory(uuid).used_bytes
-    watch = bench.watch_xids()
+@pytest.mark.gpu(estimate_s=45.0)
+@in_every_sandbox
+def test_hang(backend: str, gpu: Bench, facts: dict[str, Fact]) -> None:
+    """A kernel without end is killed, the GPU is free and well afterwards."""
+    uuid = gpu.slot.gpu.uuid
+    before = _known(gpu, backend)
+    others = gpu.nvml.processes(uuid)
+    used_bytes = gpu.nvml.memory(uuid).used_bytes
+    watch = gpu.watch_xids()
     with contextlib.nullcontext() if watch is None else watch:
-        with _started(bench, backend, "hang") as process:
+        with _started(gpu, backend, "hang") as process:
             _hear(process, b"running")
-            seen = bench.nvml.processes(uuid) - others
+            seen = gpu.nvml.processes(uuid) - others
             began = time.monotonic()
             process.kill()
             end = _end(process)
             dead_s = time.monotonic() - began
-        gone_s, left_bytes = _wait_until_gone(bench, others, used_bytes, began)
+        gone_s, left_bytes = _wait_until_gone(gpu, others, used_bytes, began)
         xids = None if watch is None else watch.take(_XID_S)
-    after = _known(bench, backend)
+    after = _known(gpu, backend)
     facts |= {
         "seen_by_nvml": len(seen),
         "status": end.status,
@@ -160,14 +150,12 @@ def _hear(process: Process, word: bytes) -> None:
         pytest.fail(f"it did not say {word.decode()!r}")
 
 
-def _wait_until_gone(
-    bench: Bench, others: frozenset[int], used_bytes: int, began: float
-) -> tuple[float, int]:
+def _wait_until_gone(gpu: Bench, others: frozenset[int], used_bytes: int, began: float) -> tuple[float, int]:
     """Seconds since `began` until NVML lists no new process and memory is back; what is still held then."""
-    uuid = bench.slot.gpu.uuid
+    uuid = gpu.slot.gpu.uuid
     while True:
-        new = bench.nvml.processes(uuid) - others
-        left = bench.nvml.memory(uuid).used_bytes - used_bytes
+        new = gpu.nvml.processes(uuid) - others
+        left = gpu.nvml.memory(uuid).used_bytes - used_bytes
         waited = time.monotonic() - began
         if not new and left <= _MEMORY_SLACK_BYTES:
             return waited, max(0, left)
@@ -179,33 +167,31 @@ def _wait_until_gone(
         time.sleep(_POLL_S)
 
 
-@_check("fault", "an illegal write is the job's fault, and the GPU is well afterwards", 30.0)
-def test_fault(backend: str, bench: Bench, facts: dict[str, Fact]) -> None:
-    """An illegal write is told as the job's fault, and the GPU goes on."""
-    watch = bench.watch_xids()
+@pytest.mark.gpu(estimate_s=30.0)
+@in_every_sandbox
+def test_fault(backend: str, gpu: Bench, facts: dict[str, Fact]) -> None:
+    """An illegal write is the job's fault, and the GPU is well afterwards."""
+    watch = gpu.watch_xids()
     with contextlib.nullcontext() if watch is None else watch:
-        with _started(bench, backend, "illegal") as process:
+        with _started(gpu, backend, "illegal") as process:
             end = _end(process)
         xids = None if watch is None else watch.take(_XID_S)
-    facts |= {
-        "status": end.status,
-        "told": end.output.strip()[-200:],
-        "xids": _named(xids),
-    }
+    facts |= {"status": end.status, "printed": end.output.strip()[-200:], "xids": _named(xids)}
     if "cudaErrorIllegalAddress" not in end.output:
         pytest.fail("an illegal write did not end as cudaErrorIllegalAddress")
     if any(xid.blame == "device" for xid in xids or ()):
         pytest.fail("an illegal write was reported as a fault of the GPU")
-    facts["known_us_after"] = _known(bench, backend).get("kernel_us")
+    facts["known_us_after"] = _known(gpu, backend).get("kernel_us")
 
 
-@_check("residue", "nothing that one process left in device memory is seen by the next", 45.0)
-def test_residue(backend: str, bench: Bench, facts: dict[str, Fact]) -> None:
-    """What one process left in device memory cannot be read by the next."""
+@pytest.mark.gpu(estimate_s=45.0)
+@in_every_sandbox
+def test_residue(backend: str, gpu: Bench, facts: dict[str, Fact]) -> None:
+    """Nothing that one process left in device memory is seen by the next."""
     key = secrets.token_hex(8)
     told: list[dict[str, Fact]] = []
     for mode in ("fill", "search"):
-        with _started(bench, backend, mode, key) as process:
+        with _started(gpu, backend, mode, key) as process:
             told.append(_answer(_end(process), f"to {mode} device memory"))
     written, read = told[0].get("bytes"), told[1].get("bytes")
     facts |= {
@@ -220,10 +206,11 @@ def test_residue(backend: str, bench: Bench, facts: dict[str, Fact]) -> None:
         pytest.fail("a process read what another one had left in device memory")
 
 
-@_check("freeze", "a CUDA worker that is frozen stands still, and goes on with a right result", 20.0)
-def test_freeze(backend: str, bench: Bench, facts: dict[str, Fact]) -> None:
-    """A worker that is frozen stands still, and goes on afterwards with a right result."""
-    with _started(bench, backend, "count") as process:
+@pytest.mark.gpu(estimate_s=20.0)
+@in_every_sandbox
+def test_freeze(backend: str, gpu: Bench, facts: dict[str, Fact]) -> None:
+    """A CUDA worker that is frozen stands still, and goes on with a right result."""
+    with _started(gpu, backend, "count") as process:
         channel = process.channel
         _hear(process, b"1")
         began = time.monotonic()

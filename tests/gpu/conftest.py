@@ -1,0 +1,247 @@
+"""What only a GPU can answer: items in order of importance, within a budget, resumed from `results/`.
+
+Without a GPU (and beside other tests, under xdist) the items run on stand-ins, and nothing is written: their
+figures are no measurements.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+import pytest
+
+import harness
+from harness.builder.toolchain import find_cuda
+from harness.errors import LiftbenchError
+from sandboxes.gpu import GpuSlot, slot_named
+from sandboxes.nvml import Nvml, open_nvml
+from sandboxes.orphans import owned_folder
+from tests.gpu.bench import Bench
+from tests.gpu.stand_in import StandIn
+from tools.gpu_results import Entry, Fact, Ledger, Status
+
+FAST_S = 12.0
+"""Items with a longer estimate are slow tests on the stand-ins."""
+_ALL_S = 7 * 24 * 3600.0
+_FACTS = pytest.StashKey[dict[str, Fact]]()
+_ITEMS = pytest.StashKey["GpuItems"]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The options of `make gpu-check`. `-k` names items: those that it selects run again."""
+    group = parser.getgroup("gpu")
+    group.addoption("--budget-s", type=float, default=_ALL_S, help="begin nothing that would not fit")
+    group.addoption("--results", type=Path, help="folder of the record; without it nothing is written")
+    group.addoption("--gpu", default="0", help="UUID or index of the GPU")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Looks for a GPU; without one a recorded session ends here."""
+    wanted = config.getoption("results", None)
+    try:
+        items = GpuItems.open(config)
+    except LiftbenchError as error:
+        raise pytest.UsageError(str(error)) from error
+    if wanted is not None and items.slot is None:
+        owed = "pytest tests/gpu tries the items on stand-ins"
+        pytest.exit(f"not measured: no NVIDIA driver on this machine (NVML finds none); {owed}", 0)
+    config.stash[_ITEMS] = items
+    config.pluginmanager.register(items, "gpu-items")
+    if wanted is not None and items.ledger is not None:
+        # What is killed by SIGTERM still writes its timings.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        folder = wanted / "timings"
+        folder.mkdir(parents=True, exist_ok=True)
+        stem = items.ledger.path.stem.rpartition("-20")[0]
+        config.option.benchmark_json = folder / f"{stem}-{datetime.now(UTC):%Y-%m-%dT%H%M%S}.json"
+
+
+@dataclass(frozen=True)
+class Check:
+    """What the mark of an item says; its name is TEST/PARAMETER."""
+
+    name: str
+    proves: str
+    estimate_s: float
+    rank: int
+    essential: bool
+    """Nothing else can be measured where it fails."""
+
+    @classmethod
+    def of(cls, item: pytest.Function, mark: pytest.Mark) -> Check:
+        """From `@pytest.mark.gpu(estimate_s=, rank=, essential=)`; a parameter may replace the values."""
+        values = {**mark.kwargs}
+        for other in item.iter_markers("gpu"):  # the closest first
+            values = {**other.kwargs, **values}
+        callspec = getattr(item, "callspec", None)
+        name = item.originalname.removeprefix("test_") + (f"/{callspec.id}" if callspec else "")
+        proves = (item.function.__doc__ or "").strip().partition("\n\n")[0]
+        essential = values.get("essential", False)
+        return cls(name, " ".join(proves.split()), values["estimate_s"], values["rank"], essential)
+
+
+class GpuItems:
+    """The plugin: order, budget, resuming, and the record."""
+
+    def __init__(
+        self,
+        slot: GpuSlot | None = None,
+        ledger: Ledger | None = None,
+        budget_s: float = _ALL_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`slot`: the GPU, None where the items run on stand-ins. `ledger`: where results are written."""
+        self.slot, self.ledger = slot, ledger
+        self._budget_s, self._clock, self._began = budget_s, clock, clock()
+        self._checks: dict[str, Check] = {}
+        self._seen: dict[str, tuple[Status, str | None, float]] = {}
+        self._skipped: set[str] = set()
+
+    @classmethod
+    def open(cls, config: pytest.Config) -> GpuItems:
+        """With the GPU of this machine and its record. Raises LiftbenchError where either is broken."""
+        nvml = None if hasattr(config, "workerinput") else open_nvml()
+        if nvml is None:
+            return cls()
+        with nvml:
+            slot = slot_named(config.getoption("gpu", "0"), nvml.gpus())
+            results, ledger = config.getoption("results", None), None
+            if results is not None:
+                ledger = _ledger(results, slot, nvml)
+        return cls(slot, ledger, config.getoption("budget_s", _ALL_S))
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        """In order of importance, after all other tests, without those that are finished."""
+        found: dict[pytest.Item, Check] = {}
+        for item in items:
+            mark = item.get_closest_marker("gpu")
+            if isinstance(item, pytest.Function) and mark is not None:
+                found[item] = Check.of(item, mark)
+                item.extra_keyword_matches.add(found[item].name)
+                if self.slot is None and found[item].estimate_s > FAST_S:
+                    item.add_marker(pytest.mark.slow)
+        self._checks = {item.nodeid: check for item, check in found.items()}
+        named = bool(config.getoption("keyword", ""))
+        finished = [item for item in found if not named and self._finished(found[item])]
+        config.hook.pytest_deselected(items=finished)
+        wanted = sorted((item for item in found if item not in finished), key=lambda one: found[one].rank)
+        items[:] = [*(item for item in items if item not in found), *wanted]
+
+    def _finished(self, check: Check) -> bool:
+        entry = None if self.ledger is None else self.ledger.entry(check.name)
+        return entry is not None and entry.finished
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        """Skips what does not fit into the rest of the budget; a smaller item may."""
+        check = self._checks.get(item.nodeid)
+        left_s = self._budget_s - (self._clock() - self._began)
+        if check is not None and check.estimate_s > left_s:
+            self._skipped.add(item.nodeid)
+            pytest.skip(f"owed: needs about {check.estimate_s:.0f} s, and {max(0, left_s):.0f} s are left")
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+        """Keeps the item's worst outcome, and records it when it is over."""
+        report: Any = yield
+        check = self._checks.get(item.nodeid)
+        if check is None or item.nodeid in self._skipped:
+            return report
+        status, error, wall_s = self._seen.get(item.nodeid, ("passed", None, 0.0))
+        if call.excinfo is not None and status == "passed":
+            raised = call.excinfo.value
+            plain = isinstance(raised, (pytest.skip.Exception, pytest.fail.Exception))
+            error = str(raised) if plain else f"{type(raised).__name__}: {raised}"
+            status = "not_here" if report.skipped else "failed"
+        self._seen[item.nodeid] = status, error, wall_s + call.duration
+        if call.when == "teardown":
+            self._record(item, check)
+            if status == "failed" and check.essential and self.slot is not None:
+                item.session.shouldstop = f"{check.name} failed, so nothing else can be measured: {error}"
+        return report
+
+    def _record(self, item: pytest.Item, check: Check) -> None:
+        status, error, wall_s = self._seen[item.nodeid]
+        facts = {} if status == "not_here" else item.stash.get(_FACTS, {})
+        item.user_properties += facts.items()
+        if self.ledger is not None:
+            now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S")
+            told = {"name": check.name, "proves": check.proves, "status": status, "facts": facts}
+            entry = Entry.model_validate(
+                {**told, "error": error, "wall_s": round(wall_s, 3), "measured_at": now}
+            )
+            self.ledger.add(entry)
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Fails for what failed in an earlier session too; nothing left to do is no failure."""
+        if self.ledger is not None and session.exitstatus in (0, pytest.ExitCode.NO_TESTS_COLLECTED):
+            session.exitstatus = int(bool(self._named("failed")))
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """What is owed, and what failed, now or before."""
+        if self.ledger is None:
+            return
+        terminalreporter.section(f"GPU: {self.ledger.path}")
+        for word, names in (("failed", self._named("failed")), ("owed, run it again", self._named(None))):
+            if names:
+                terminalreporter.line(f"{word}: {', '.join(names)}")
+
+    def _named(self, status: Status | None) -> list[str]:
+        """Items whose recorded result is this one; None: that have none."""
+        assert self.ledger is not None
+        found = {check.name: self.ledger.entry(check.name) for check in self._checks.values()}
+        return [name for name, one in found.items() if (None if one is None else one.status) == status]
+
+
+def _ledger(results: Path, slot: GpuSlot, nvml: Nvml) -> Ledger:
+    cuda = find_cuda(os.environ)
+    software = {
+        "driver": nvml.driver_version(),
+        "torch": metadata.version("torch"),
+        "nvcc": cuda.version if cuda else "absent",
+        "python": platform.python_version(),
+    }
+    day = datetime.now(UTC).strftime("%Y-%m-%d")
+    return Ledger.open(results, slot.gpu.name, slot.uuid, day, harness.__version__, software)
+
+
+@pytest.fixture
+def facts(request: pytest.FixtureRequest) -> dict[str, Fact]:
+    """What an item saw, filled as it goes on; recorded even if it fails."""
+    found: dict[str, Fact] = {}
+    request.node.stash[_FACTS] = found
+    return found
+
+
+@pytest.fixture
+def gpu(
+    request: pytest.FixtureRequest, facts: dict[str, Fact], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Bench]:
+    """The GPU of this machine, or stand-ins, which say so in the facts."""
+    slot = request.config.stash[_ITEMS].slot
+    with ExitStack() as held:
+        folder = Path(held.enter_context(owned_folder("gpu-check")))
+        if slot is None:
+            facts["emulated"] = "not a measurement"
+            if "benchmark" in request.fixturenames:
+                request.getfixturevalue("benchmark").group = "emulated, not a measurement"
+            base = tmp_path_factory.getbasetemp()
+            shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+            yield held.enter_context(StandIn.opened(folder, shared / "gpu-stand-in"))
+        else:
+            nvml = open_nvml()
+            assert nvml is not None
+            held.enter_context(nvml)
+            yield Bench(nvml, slot, folder, Path(platformdirs.user_cache_dir("liftbench")))

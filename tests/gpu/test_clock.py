@@ -1,0 +1,183 @@
+"""What the outside clock costs on this GPU, step by step, and what it reports for equal contenders.
+
+Raw figures are in pytest-benchmark's JSON: rounds of each step, or `extra_info` where the judge's own clock
+measured.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+from ctypes import c_int
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import torch
+
+from harness.device.cuda import Device
+from harness.device.machine import judge_and_worker_cpus
+from harness.device.telemetry import Conditions
+from harness.judge.calibration import ROWS, calibrate, sizes_of
+from harness.judge.check import problems
+from harness.judge.guarded_buffers import Arena, Layout
+from harness.judge.measurement import Session
+from harness.judge.shared_memory import CudaTransport
+from harness.judge.worker_client import Source
+from harness.records import Record
+from harness.suite.catalogue import LoadedTask
+from harness.worker.cuda_driver import Window
+from tests.gpu.bench import FIRST_TASK, Bench, experts, judging
+from tools.gpu_results import Fact
+
+_CALLS = Path(__file__).parent / "calls" / "__init__.py"
+_AA_PROCESSES: Final = 2
+_REVEALS, _ROUNDS = 60, 20
+_ARENA_BYTES, _SAMPLE = 192 << 20, 4096
+_FEW_COLUMNS: Final = 16
+
+
+class _Here:
+    """The judge's context, in the place of a worker's driver."""
+
+    def __init__(self, device: Device) -> None:
+        self.call, self.device = device.call, c_int(device.ordinal)
+
+
+def median_us(benchmark: Any, facts: dict[str, Fact], name: str) -> None:
+    """Writes the median round in us; nothing where benchmarks are off."""
+    if benchmark.stats is not None:
+        facts[name] = benchmark.stats.stats.median * 1e6
+
+
+@pytest.mark.gpu(estimate_s=20.0, rank=3)
+@pytest.mark.parametrize("what", ["null", "nothing", "kernel", "kernel_and_wait"])
+def test_reveal(what: str, gpu: Bench, facts: dict[str, Fact], benchmark: Any) -> None:
+    """A reveal of small memory to the null project, and to calls with and without a tiny kernel."""
+    loaded = gpu.headline(experts()[FIRST_TASK])
+    source = Source("null") if what == "null" else Source("project", _CALLS, "calls", what)
+    with judging(gpu) as judge, judge.workers() as workers, workers.start(source) as worker:
+        worker.load()
+        (problem,) = problems(loaded, "cuda", timed_only=True, device=worker.transport.device)
+        layout = Layout(problem)
+        worker.plan(layout)
+        found: dict[str, list[float]] = {"outside_us": [], "latency_us": []}
+
+        def reveal() -> None:
+            with Arena(layout, [problem.make_inputs()], 0xFF, worker.transport) as arena:
+                _, told = worker.call(arena, 1, "on nothing")
+            found["outside_us"].append(told.outside_us)
+            found["latency_us"].append(told.latency_us)
+
+        rounds = 4 if gpu.emulated else _REVEALS
+        benchmark.pedantic(reveal, rounds=rounds, warmup_rounds=3)
+    benchmark.extra_info.update(found)
+    for name, values in found.items():
+        facts[name] = statistics.median(values)
+        facts[f"{name}_spread"] = max(values) - min(values)
+    assert min(found["outside_us"]) > 0
+
+
+@pytest.mark.gpu(estimate_s=8.0, rank=3)
+@pytest.mark.parametrize("mib", [2, 192, 1024])
+def test_import_and_map(mib: int, gpu: Bench, facts: dict[str, Fact], benchmark: Any) -> None:
+    """Importing a descriptor, mapping it and setting access, as a worker does when memory is revealed."""
+    with judging(gpu) as judge:
+        transport = judge.gpu.transport
+        if not isinstance(transport, CudaTransport) or transport.name != "cuda-vmm":
+            pytest.skip("this GPU shares memory by IPC")
+        mapping = transport.gpu.map(mib << 20)
+        descriptor = transport.gpu.export(mapping)
+        window = Window(_Here(transport.gpu), mapping.size)  # type: ignore[arg-type]
+        try:
+            told = {"mapped_bytes": mapping.size}
+            show = {"args": (descriptor, told), "teardown": lambda *_: window.hide()}
+            benchmark.pedantic(window.show, rounds=_ROUNDS, warmup_rounds=1, **show)
+            window.hide()
+        finally:
+            window.close()
+            os.close(descriptor)
+            transport.gpu.unmap(mapping)
+    median_us(benchmark, facts, "import_and_map_us")
+
+
+@pytest.mark.gpu(estimate_s=8.0, rank=3)
+def test_sampled_read(gpu: Bench, facts: dict[str, Fact], benchmark: Any) -> None:
+    """One gather of 4,096 positions of an arena of 192 MiB, and the copy of the whole beside it."""
+    with judging(gpu) as judge:
+        transport = judge.gpu.transport
+        memory = transport.allocate(_ARENA_BYTES)
+        try:
+            words = memory.data.view(torch.float32)
+            positions = torch.randint(0, words.numel(), (_SAMPLE,), device=transport.device)
+            sample = torch.empty(_SAMPLE, device=transport.device)
+
+            def read() -> None:
+                torch.index_select(words, 0, positions, out=sample)
+                transport.wait()
+
+            benchmark.pedantic(read, rounds=_ROUNDS, warmup_rounds=2)
+            assert torch.equal(sample, words[positions])
+        finally:
+            memory.close()
+    median_us(benchmark, facts, "gather_us")
+
+
+@pytest.mark.gpu(estimate_s=15.0, rank=3)
+def test_stop(gpu: Bench, facts: dict[str, Fact], benchmark: Any) -> None:
+    """SIGSTOP until every thread of a worker with a CUDA context stands."""
+    loaded = gpu.headline(experts()[FIRST_TASK])
+    source = Source("reference", loaded.reference_path, "liftbench_reference", "reference")
+    with judging(gpu) as judge, judge.workers() as workers, workers.start(source) as worker:
+        worker.load()
+        (problem,) = problems(loaded, "cuda", timed_only=True, device=worker.transport.device)
+        layout = Layout(problem)
+        worker.plan(layout)
+        with Arena(layout, [problem.make_inputs()], 0xFF, worker.transport) as arena:
+            worker.call(arena, 1, "before it is stopped")
+        thaw = {"teardown": lambda _: worker.freeze(False)}
+        benchmark.pedantic(worker.freeze, args=(True,), rounds=_ROUNDS, warmup_rounds=1, **thaw)
+        worker.freeze(False)
+        assert worker.changed_settings() == []  # it goes on
+    median_us(benchmark, facts, "stop_us")
+
+
+@pytest.mark.gpu(estimate_s=90.0)
+@pytest.mark.parametrize(
+    "rows",
+    [pytest.param(rows, marks=pytest.mark.gpu(rank=13 if rows > 4096 else 4)) for rows in ROWS["cuda"]],
+)
+def test_aa(rows: int, gpu: Bench, facts: dict[str, Fact]) -> None:
+    """The null project, and one reference against itself, at one size."""
+    loaded = _narrow(experts()[FIRST_TASK]) if gpu.emulated else experts()[FIRST_TASK]
+    with judging(gpu) as judge, judge.workers() as workers:
+        numbers = workers.numbers
+        sizes = sizes_of(loaded, "cuda", judge.gpu.transport, numbers)
+        timed = [one for one in sizes if one.workload.dims["rows"] == rows]
+        if not timed:
+            pytest.skip(f"a batch of {rows} rows does not fit into what one reveal may take")
+        conditions, cpus = Conditions(judge.gpu.telemetry), judge_and_worker_cpus()[0]
+        session = Session(numbers, judge.gpu.transport, conditions, cpus)
+        blocks = 2 if gpu.emulated else numbers.clean_blocks
+        found = calibrate(workers.start, loaded, timed, session, processes=_AA_PROCESSES, blocks=blocks)
+    (size,) = found.sizes
+    facts |= scalars("", found) | scalars("", size)
+    facts |= scalars("ratio_", size.ratio) | scalars("outside_ratio_", size.outside_ratio)
+    for one in size.hand_shake:
+        facts |= scalars(f"null_{one.lane}_", one)
+    facts["disturbances"] = "; ".join(found.disturbances) or "-"
+    assert size.ratio.value > 0
+
+
+def scalars(prefix: str, record: Record) -> dict[str, Fact]:
+    """The fields of a record that are figures or words, with a prefix."""
+    fields = record.model_dump(mode="json").items()
+    return {prefix + name: value for name, value in fields if isinstance(value, str | int | float | None)}
+
+
+def _narrow(loaded: LoadedTask) -> LoadedTask:
+    """With few columns: many rows take little memory."""
+    first = next(one for one in loaded.task.workloads_for("cuda") if one.timed)
+    few = first.model_copy(update={"dims": {**first.dims, "cols": _FEW_COLUMNS}})
+    return replace(loaded, task=loaded.task.model_copy(update={"workloads": (few,)}))

@@ -1,0 +1,156 @@
+"""How the experts do: one of them through everything, builds, checks, and timing.
+
+Figures come from the code that grades students; a workload that stands for its task is named.
+"""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from harness.judge.check import problems
+from harness.judge.trivial_answers import passing
+from harness.outcome import Verdict
+from harness.records import CheckResult, Grade, Protocol, Target
+from tests.gpu.bench import FIRST_TASK, Bench, experts, judging
+from tools.gpu_results import Fact
+
+EXPERTS = experts()
+FIRST_OF_FAMILY = set({one.task.family: id for id, one in reversed(EXPERTS.items())}.values())
+_STAND_IN_BUILDS = 2
+ON_GPU = "without a GPU it says nothing of an expert; that the code runs is shown by `end_to_end`"
+
+
+def ranked(first: int, later: int, more: int = 0) -> list[Any]:
+    """Every task: FIRST_TASK and one per family at rank `first`, the others at rank `later`."""
+    ranks = {
+        task: (first if task in FIRST_OF_FAMILY else later) + (index + 1) / 100
+        for index, task in enumerate(EXPERTS)
+    } | {FIRST_TASK: first}
+    return [
+        pytest.param(task, marks=pytest.mark.gpu(rank=rank + more / 1000), id=task)
+        for task, rank in ranks.items()
+    ]
+
+
+def graded(task: str, protocol: Protocol, gpu: Bench, facts: dict[str, Fact], benchmark: Any) -> None:
+    """The expert on the headline workload of its task, through everything."""
+    loaded = gpu.headline(EXPERTS[task])
+    with judging(gpu, protocol=protocol) as judge:
+        project = judge.expert(loaded)
+        gpu.prepare(judge, loaded)
+        with judge.grader() as grader:
+            grade = benchmark.pedantic(grader.grade, args=(project, loaded))
+    if grade.timing is not None:
+        benchmark.extra_info["timing"] = grade.timing.model_dump(mode="json")
+    grade_facts(grade, facts)
+
+
+def grade_facts(grade: Grade, facts: dict[str, Fact]) -> None:
+    """The figures of the first workload. Fails where the verdict is not `correct`."""
+    facts |= {"protocol": grade.protocol, "grade_s": round(grade.wall_s, 2)}
+    timing = grade.timing
+    if timing is not None and timing.workloads:
+        one = timing.workloads[0]
+        fastest = min(one.references, key=lambda reference: reference.score_us)
+        facts |= {
+            "workload": f"{one.workload} {one.dtype}",
+            "transport": timing.transport,
+            "speedup": timing.speedup.value,
+            "low": timing.speedup.low,
+            "high": timing.speedup.high,
+            "n": f"{timing.speedup.n} {timing.speedup.unit}",
+            "student_us": one.student.score_us,
+            "fastest_reference": fastest.name,
+            "reference_us": fastest.score_us,
+            "lane": one.student.lane,
+            "clock": one.clock,
+            "u_us": one.student.scored_lane.uncertainty_us,
+            "L_us": one.student.latency_us,
+            "of_speed_of_light": one.speed_of_light,
+            "flags": ", ".join(timing.flags) or "-",
+        }
+    if grade.verdict is not Verdict.CORRECT:
+        pytest.fail(f"{grade.verdict} ({grade.finding.cause}): {grade.finding.message}")
+
+
+def check_facts(found: CheckResult, facts: dict[str, Fact]) -> None:
+    """The worst error of a check. Fails where it found something."""
+    judged = [one for one in found.workloads if one.worst_error is not None]
+    worst = max(judged, key=lambda one: one.worst_error or 0.0, default=None)
+    facts |= {
+        "protocol": "quick",
+        "cases": len(found.workloads),
+        "calls": sum(one.calls for one in found.workloads),
+        "dtypes": " ".join(sorted({one.dtype for one in found.workloads})),
+        "worst_error": None if worst is None else worst.worst_error,
+        "worst_in": None if worst is None else f"{worst.workload} {worst.dtype} {worst.values}",
+    }
+    if found.finding is not None:
+        pytest.fail(f"{found.finding.cause}: {found.finding.message}")
+
+
+# The estimates are guesses until the first run on a GPU: a worker needs some seconds to import torch and to
+# start CUDA, and on a device every turn is in a process of its own.
+
+
+@pytest.mark.gpu(estimate_s=120.0, rank=4.5)
+@pytest.mark.parametrize("task", [pytest.param(FIRST_TASK, id=FIRST_TASK)])
+def test_end_to_end(task: str, gpu: Bench, facts: dict[str, Fact], benchmark: Any) -> None:
+    """One expert through build, check and quick timing by the real grader, headline workload only."""
+    graded(task, "quick", gpu, facts, benchmark)
+
+
+@pytest.mark.gpu(estimate_s=240.0, rank=6)
+def test_builds(gpu: Bench, facts: dict[str, Fact]) -> None:
+    """Every expert compiles here; side by side, so that later items find it done."""
+    every = list(EXPERTS.values())[: _STAND_IN_BUILDS if gpu.emulated else None]
+    with judging(gpu) as judge, ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+
+        def attempt(index: int) -> str | None:
+            try:
+                found = judge.built(every[index]).result.architectures
+            except pytest.fail.Exception as failure:
+                return str(failure)
+            return None if all(name.startswith("sm_90") for name in found) else f"built for {found}"
+
+        failures = [said for said in pool.map(attempt, range(len(every))) if said is not None]
+    facts |= {"built": len(every) - len(failures), "of": len(every)}
+    assert not failures, "; ".join(failures)
+
+
+@pytest.mark.gpu(estimate_s=60.0)
+@pytest.mark.parametrize("task", ranked(7, 8))
+def test_expert(task: str, gpu: Bench, facts: dict[str, Fact]) -> None:
+    """The expert is correct on every case and dtype (check stage of quick), and trivial answers fail."""
+    loaded = EXPERTS[task]
+    with judging(gpu) as judge:
+        built = judge.built(loaded)
+        check_facts(gpu.checked(judge, built, loaded), facts)
+        device = judge.gpu.transport.device
+        sizes: Target = "cpu" if gpu.emulated else "cuda"
+        problem = problems(loaded, "cuda", timed_only=True, device=device, sizes=sizes)[0]
+        passed = passing(problem)
+    facts["trivial_answers"] = ", ".join(passed) or "all fail"
+    assert not passed, f"{problem.label}: {', '.join(passed)} would pass"
+
+
+@pytest.mark.gpu(estimate_s=75.0)
+@pytest.mark.parametrize("task", ranked(7, 9, more=1))
+def test_time(task: str, gpu: Bench, facts: dict[str, Fact], benchmark: Any) -> None:
+    """Quick timing of the expert, headline workload in the first dtype only."""
+    if gpu.emulated:
+        pytest.skip(ON_GPU)
+    graded(task, "quick", gpu, facts, benchmark)
+
+
+@pytest.mark.gpu(estimate_s=450.0)
+@pytest.mark.parametrize("task", ranked(14, 15))
+def test_full(task: str, gpu: Bench, facts: dict[str, Fact], benchmark: Any) -> None:
+    """The full protocol for the expert, headline workload in the first dtype only."""
+    if gpu.emulated:
+        pytest.skip(ON_GPU)
+    graded(task, "full", gpu, facts, benchmark)

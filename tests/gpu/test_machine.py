@@ -1,0 +1,136 @@
+"""What the machine reports of itself and its GPU, and what the board reaches in this session.
+
+Reads only; no clock, mode or limit of the GPU is changed. Ceilings are medians of back-to-back PyTorch calls
+on random data (zeros are faster).
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import torch
+
+from harness.builder.toolchain import find_cuda
+from sandboxes.docker.gpu import cdi_device, find_toolkit
+from sandboxes.gpu import device_nodes, driver_libraries, loader_cache
+from tests.gpu.bench import Bench, judging
+from tools.gpu_results import Fact
+
+_PROGRAMS: Final = (
+    "nvcc", "g++", "make", "ninja", "git", "bwrap", "docker", "nvidia-smi", "nvidia-ctk", "compute-sanitizer",
+    "cuobjdump",
+)  # fmt: skip
+_VARIABLES: Final = ("CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH", "CUDA_MPS_PIPE_DIRECTORY")
+_TOUCHED_BYTES: Final = 2 << 30
+_COPY_BYTES, _SIDE = 2 << 30, 8192
+_CALLS: Final = 10
+
+
+@pytest.mark.gpu(estimate_s=20.0, rank=0)
+def test_facts(gpu: Bench, facts: dict[str, Fact]) -> None:
+    """Libraries, device files, programs, memory, security modules and compute mode of this machine."""
+    libraries = [line.strip() for line in loader_cache().splitlines() if "libcuda.so" in line]
+    libraries += [str(path) for path in driver_libraries() if path.name.startswith("libcuda.so")]
+    modules = Path("/sys/kernel/security/lsm")
+    nodes = [f"{path} {path.stat().st_mode:o}" for path in sorted(Path("/dev").glob("nvidia*"))]
+    facts |= {
+        "kernel": platform.release(),
+        "glibc": platform.libc_ver()[1],
+        "cores": len(os.sched_getaffinity(0)),
+        "loader_libcuda": "; ".join(libraries) or "-",
+        "nodes": "; ".join(nodes) or "-",
+        "uvm_in_proc": Path("/proc/driver/nvidia-uvm").exists(),
+        "programs": " ".join(name for name in _PROGRAMS if shutil.which(name)),
+        "no_programs": " ".join(name for name in _PROGRAMS if not shutil.which(name)),
+        "variables": " ".join(f"{name}={os.environ.get(name, '-')}" for name in _VARIABLES),
+        "security_modules": modules.read_text() if modules.exists() else "-",
+        "available_mib": _available_mib(),
+    }
+    # Some machines are given their memory only as it is touched.
+    touched = torch.ones(_TOUCHED_BYTES // (64 if gpu.emulated else 1), dtype=torch.uint8)
+    del touched
+    facts["available_mib_after_touching"] = _available_mib()
+    smi = shutil.which("nvidia-smi")
+    asked = [smi, "-q", "-d", "COMPUTE"] if smi else ["echo", "no nvidia-smi"]
+    done = subprocess.run(asked, capture_output=True, text=True, timeout=60, check=False)
+    facts["compute_mode"] = " ".join(done.stdout.split())[-400:]
+
+
+def _available_mib() -> int:
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    return next(int(line.split()[1]) >> 10 for line in lines if line.startswith("MemAvailable"))
+
+
+@pytest.mark.gpu(estimate_s=10.0, rank=0)
+def test_machine(gpu: Bench, facts: dict[str, Fact]) -> None:
+    """Driver, GPU, clocks, device files and container toolkit are found by our own means."""
+    board, uuid = gpu.slot.gpu, gpu.slot.gpu.uuid
+    state, memory = gpu.nvml.state(uuid), gpu.nvml.memory(uuid)
+    nodes = [] if gpu.emulated else device_nodes(gpu.slot)
+    toolkit, cdi, cuda = find_toolkit(), cdi_device(nodes), find_cuda(os.environ)
+    watch = gpu.watch_xids()
+    if watch is not None:
+        watch.close()
+    facts |= {
+        "driver": gpu.nvml.driver_version(),
+        "nvcc": cuda.version if cuda else None,
+        "capability": "{}.{}".format(*board.capability),
+        "mig": board.mig,
+        "memory_total_bytes": memory.total_bytes,
+        "memory_used_bytes": memory.used_bytes,
+        "processes": len(gpu.nvml.processes(uuid)),
+        "sm_mhz": state.sm_mhz,
+        "memory_mhz": state.memory_mhz,
+        "clocks_held_down_by": None if state.held_down_by is None else ", ".join(state.held_down_by) or "-",
+        "xids_are_reported": watch is not None,
+        "device_files": " ".join(map(str, nodes)),
+        "driver_libraries": len(driver_libraries()),
+        "container_toolkit": None if toolkit is None else f"{toolkit.version} ({toolkit.program})",
+        "cdi": cdi,
+    }
+    assert memory.total_bytes > 0
+
+
+def calls(
+    what: str, device: torch.device, copy_bytes: int, side: int
+) -> tuple[Callable[[], object], str, float]:
+    """One call, the name of its figure, and the work of a call over that figure's unit and a second."""
+    if what == "copy":
+        source = torch.randint(0, 256, (copy_bytes,), dtype=torch.uint8, device=device)
+        return partial(torch.empty_like(source).copy_, source), "copy_gb_s", 2 * copy_bytes / 1e9
+    if what == "smallest_kernel":
+        one = torch.zeros(1, device=device)
+        return partial(one.add_, 1.0), "smallest_kernel_us", 1e6
+    dtype: torch.dtype = getattr(torch, what.removeprefix("matmul_"))
+    a, b, out = (torch.randn((side, side), device=device).to(dtype) for _ in range(3))
+    return partial(torch.mm, a, b, out=out), f"{what}_tflops", 2 * side**3 / 1e12
+
+
+@pytest.mark.gpu(estimate_s=12.0, rank=5)
+@pytest.mark.parametrize(
+    "what", ["copy", "matmul_bfloat16", "matmul_float16", "matmul_float32", "smallest_kernel"]
+)
+def test_ceilings(what: str, gpu: Bench, facts: dict[str, Fact], benchmark: Any) -> None:
+    """Largest copy, library matmul at 8192^3 (float32 without TF32), smallest kernel of this session."""
+    with judging(gpu) as judge:
+        device = judge.gpu.transport.device
+        call, name, work = calls(what, device, *((1 << 16, 8) if gpu.emulated else (_COPY_BYTES, _SIDE)))
+
+        def several() -> None:
+            for _ in range(_CALLS):
+                call()
+            judge.gpu.transport.wait()
+
+        benchmark.pedantic(several, rounds=7, warmup_rounds=2)
+    if benchmark.stats is not None:
+        call_s = benchmark.stats.stats.median / _CALLS
+        facts[name] = call_s * work if name.endswith("_us") else work / call_s
+        assert call_s > 0

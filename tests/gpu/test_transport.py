@@ -1,0 +1,56 @@
+"""How device memory gets to a worker, and that a reference computes there what it should."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from harness.judge.check import problems
+from harness.judge.guarded_buffers import Arena, Layout
+from harness.judge.verifier import Verifier
+from harness.judge.worker_client import Source, WorkerClient
+from harness.judge.worker_reply import Mode
+from harness.suite.catalogue import LoadedTask
+from tests.gpu.bench import FIRST_TASK, OTHERS, SANDBOX, Bench, experts, judging
+from tools.gpu_results import Fact
+
+_MODES: tuple[Mode, ...] = ("eager", "eager", "queued", "graph")
+
+
+@pytest.mark.gpu(estimate_s=45.0)
+@pytest.mark.parametrize(
+    "backend",
+    [
+        pytest.param(SANDBOX, marks=pytest.mark.gpu(rank=1, essential=True)),
+        *(pytest.param(name, marks=pytest.mark.gpu(rank=12)) for name in OTHERS),
+    ],
+)
+def test_transport(backend: str, gpu: Bench, facts: dict[str, Fact]) -> None:
+    """A worker maps the judge's device memory, and the reference is right there in every mode."""
+    loaded = gpu.headline(experts()[FIRST_TASK])
+    with judging(gpu, sandbox=backend, required=True) as judge, judge.workers() as workers:
+        facts["torch"] = torch.__version__
+        facts |= {name.replace(" ", "_"): value for name, value in judge.gpu.transport.facts().items()}
+        source = Source("reference", loaded.reference_path, "liftbench_reference", "reference")
+        with workers.start(source) as worker:
+            worker.load()
+            _reference_calls(worker, loaded, facts)
+
+
+def _reference_calls(worker: WorkerClient, loaded: LoadedTask, facts: dict[str, Fact]) -> None:
+    """The reference on secret inputs, in every mode. Fails for a wrong result."""
+    (problem,) = problems(loaded, "cuda", timed_only=True, device=worker.transport.device)
+    layout, sets = Layout(problem), 2
+    worker.plan(layout, sets)
+    for mode in _MODES:
+        inputs = [problem.make_inputs() for _ in range(sets)]
+        with Arena(layout, inputs, 0xFF, worker.transport) as arena:
+            snapshot, reveal = worker.call(arena, sets, f"on {problem.label}", mode=mode)
+        verifier = Verifier(problem)
+        for given, result in zip(inputs, arena.results(snapshot), strict=True):
+            finding = verifier.integrity(result) or verifier.values(given, result.outputs)
+            if finding is not None:
+                pytest.fail(f"the reference, {mode}: {finding.message}")
+        facts[f"{mode}_outside_us"] = reveal.outside_us / sets
+        facts[f"{mode}_inside_us"] = None if reveal.claim_us is None else reveal.claim_us / sets
+        facts["latency_us"] = reveal.latency_us

@@ -1,0 +1,115 @@
+"""What `make gpu-check` leaves in `results/`: one JSON file per GPU model and day, and a table beside it.
+
+Both are replaced after every item, so whatever ends a session keeps all that was finished before.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, ValidationError
+
+from harness.errors import UsageError
+from harness.files import write_atomically
+from harness.records import Record
+from harness.records.reasons import reason_of
+
+Fact = str | int | float | bool | None
+Status = Literal["passed", "failed", "not_here"]
+_WORDS: dict[Status, str] = {"passed": "passed", "failed": "FAILED", "not_here": "not on this machine"}
+
+
+class Entry(Record):
+    """The result of one item."""
+
+    name: str
+    proves: str
+    status: Status
+    facts: dict[str, Fact]
+    error: str | None
+    wall_s: float
+    measured_at: str
+
+    @property
+    def finished(self) -> bool:
+        """Whether the item need not run again; a missing sandbox may have been installed since."""
+        return self.status != "not_here"
+
+
+class Contents(Record):
+    """One GPU's file in `results/`."""
+
+    schema_version: Literal[1] = 1
+    liftbench: str
+    gpu: str
+    gpu_uuid: str
+    software: dict[str, str] = Field(default_factory=dict)
+    entries: tuple[Entry, ...] = ()
+
+
+class Ledger:
+    """The file of one GPU model and day."""
+
+    def __init__(self, path: Path, contents: Contents) -> None:
+        self.path = path
+        self._contents = contents
+
+    @classmethod
+    def open(
+        cls, folder: Path, gpu: str, uuid: str, day: str, version: str, software: Mapping[str, str]
+    ) -> Ledger:
+        """Continues the file of that GPU and day where there is one. Raises UsageError if it is broken."""
+        path = folder / f"{re.sub(r'[^a-z0-9]+', '-', gpu.lower()).strip('-')}-{day}.json"
+        fresh = Contents(liftbench=version, gpu=gpu, gpu_uuid=uuid, software=dict(software))
+        if not path.exists():
+            return cls(path, fresh)
+        try:
+            found = Contents.model_validate_json(path.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, ValidationError) as error:
+            raise UsageError(
+                f"{path} cannot be continued: {reason_of(error)}; move it away to begin anew"
+            ) from error
+        return cls(path, found.model_copy(update={"software": {**found.software, **fresh.software}}))
+
+    def entry(self, name: str) -> Entry | None:
+        """The item's result, or None where it has none."""
+        return next((entry for entry in self._contents.entries if entry.name == name), None)
+
+    def add(self, entry: Entry) -> None:
+        """Record a result, in place of an older one, and write both files."""
+        others = tuple(e for e in self._contents.entries if e.name != entry.name)
+        self._contents = self._contents.model_copy(update={"entries": (*others, entry)})
+        write_atomically(self.path, self._contents.model_dump_json(indent=1) + "\n")
+        write_atomically(self.path.with_suffix(".md"), _table(self._contents))
+
+
+def _table(contents: Contents) -> str:
+    software = ", ".join(f"{name} {_cell(value)}" for name, value in contents.software.items())
+    lines = [
+        f"# {contents.gpu}: what was measured\n",
+        f"GPU {contents.gpu_uuid}, liftbench {contents.liftbench}, {software}. Made by `make gpu-check`.\n",
+        "| item | what it proves | result | seen | at (UTC) |\n|---|---|---|---|---|",
+    ]
+    for entry in contents.entries:
+        seen = [f"{name} {_shown(value)}" for name, value in entry.facts.items()]
+        seen += [entry.error] if entry.error else []
+        cells = (entry.name, entry.proves, _WORDS[entry.status], "; ".join(seen), entry.measured_at)
+        lines.append("| " + " | ".join(map(_cell, cells)) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _shown(value: Fact) -> str:
+    if value is None:
+        return "not measured"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _cell(text: str) -> str:
+    """Errors quote what a sandbox printed: nothing of it may look like table or markup."""
+    clean = re.sub(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]+", " ", text)
+    return re.sub(r"([|<>`\\\[\]])", r"\\\1", clean)[:600]
