@@ -7,7 +7,9 @@ measured.
 from __future__ import annotations
 
 import os
+import secrets
 import statistics
+from contextlib import closing
 from ctypes import c_int
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +23,7 @@ from harness.device.machine import judge_and_worker_cpus
 from harness.device.telemetry import Conditions
 from harness.judge.calibration import ROWS, calibrate, sizes_of
 from harness.judge.check import problems
+from harness.judge.distributions import normal
 from harness.judge.guarded_buffers import Arena, Layout
 from harness.judge.measurement import Session
 from harness.judge.shared_memory import CudaTransport
@@ -28,6 +31,7 @@ from harness.judge.worker_client import Source
 from harness.records import Record
 from harness.suite.catalogue import LoadedTask
 from harness.worker.cuda_driver import Window
+from tests.fakes.judge_kernels import CHECKS, Check, run
 from tests.gpu.bench import FIRST_TASK, Bench, experts, judging
 from tools.gpu_results import Fact
 
@@ -103,25 +107,38 @@ def test_import_and_map(mib: int, gpu: Bench, facts: dict[str, Fact], benchmark:
 
 
 @pytest.mark.gpu(estimate_s=8.0, rank=3)
-def test_sampled_read(gpu: Bench, facts: dict[str, Fact], benchmark: Any) -> None:
-    """One gather of 4,096 positions of an arena of 192 MiB, and the copy of the whole beside it."""
+@pytest.mark.parametrize("check", CHECKS)
+def test_judge_kernels(check: Check, gpu: Bench) -> None:
+    """The judge's own kernels do what they do on the host, bit for bit: gather, fill, copy, flush, draw."""
     with judging(gpu) as judge:
+        run(check, judge.gpu.transport.gpu)
+
+
+@pytest.mark.gpu(estimate_s=8.0, rank=3)
+@pytest.mark.parametrize("what", ["gather", "draw", "flush"])
+def test_judge_kernel_times(what: str, gpu: Bench, facts: dict[str, Fact], benchmark: Any) -> None:
+    """A sample of 4,096 positions of 192 MiB, fresh normals for all of it, a flush: until each is over."""
+    size = _ARENA_BYTES >> (6 if gpu.emulated else 0)
+    with judging(gpu) as judge, closing(judge.gpu.transport.allocate(size)) as memory:
         transport = judge.gpu.transport
-        memory = transport.allocate(_ARENA_BYTES)
-        try:
-            words = memory.data.view(torch.float32)
-            positions = torch.randint(0, words.numel(), (_SAMPLE,), device=transport.device)
-            sample = torch.empty(_SAMPLE, device=transport.device)
+        kernels, base, words = transport.kernels, memory.data.data_ptr(), memory.data.view(torch.float32)
+        positions = torch.randint(0, words.numel(), (_SAMPLE,), device=transport.device)
+        offsets, sample = 4 * positions, torch.empty(_SAMPLE, device=transport.device)
+        there = base, offsets.data_ptr(), _SAMPLE, 4, sample.data_ptr()
+        steps = {
+            "gather": lambda: kernels.gather(*there),
+            "draw": lambda: kernels.draw(secrets.token_bytes(32), 1, words.numel(), normal(), base),
+            "flush": kernels.flush,
+        }
 
-            def read() -> None:
-                torch.index_select(words, 0, positions, out=sample)
-                transport.wait()
+        def step() -> None:
+            steps[what]()
+            transport.wait()
 
-            benchmark.pedantic(read, rounds=_ROUNDS, warmup_rounds=2)
-            assert torch.equal(sample, words[positions])
-        finally:
-            memory.close()
-    median_us(benchmark, facts, "gather_us")
+        benchmark.pedantic(step, rounds=_ROUNDS, warmup_rounds=2)
+        kernels.gather(*there)
+        assert torch.equal(sample, words[positions])
+    median_us(benchmark, facts, f"{what}_us")
 
 
 @pytest.mark.gpu(estimate_s=15.0, rank=3)

@@ -20,7 +20,8 @@ import torch
 
 from harness.builder.toolchain import find_cuda
 from sandboxes.docker.gpu import cdi_device, find_toolkit
-from sandboxes.gpu import device_nodes, driver_libraries, loader_cache
+from sandboxes.driver import driver_libraries, loader_cache
+from sandboxes.gpu import device_nodes
 from tests.gpu.bench import Bench, judging
 from tools.gpu_results import Fact
 
