@@ -98,8 +98,9 @@ class Layout:
             cursor = _aligned(cursor + size) + GUARD_BYTES
         self.set_bytes = _aligned(cursor)
         self.large = problem.large
-        self.kept_bytes = max(slot.offset + slot.size for slot in self.slots if slot.operand.role != "in")
-        """Bytes that a snapshot of a large set copies, from its beginning: outputs come first."""
+        self.written = [slot for slot in self.slots if slot.operand.role != "in"]
+        self.kept_bytes = _aligned(max(slot.offset + slot.size for slot in self.written))
+        """Bytes of each set that a snapshot copies, from its beginning: outputs come first."""
 
     def guards(self) -> list[tuple[str, int, int]]:
         """(operand beside it, start, end) of everything in a set that is no operand."""
@@ -145,14 +146,14 @@ class Arena:
         self.layout = layout
         self._inputs = list(sets)
         self._poison = poison
-        self._integrity_of_large: tuple[list[str], list[str]] | None = None
+        self._changed: list[tuple[list[str], list[str]]] = []
         self.size = layout.set_bytes * len(sets)
         self.resident = resident is not None
         if layout.large and len(sets) != 1:
             raise HarnessBug("a large problem has one set of operands in memory")
-        self._kept = layout.kept_bytes if layout.large else self.size
         allocate = HostMemory if transport is None else transport.allocate
-        self._memory = allocate(self.size, self._kept) if resident is None else resident
+        self._wait = None if transport is None else transport.wait
+        self._memory = allocate(self.size) if resident is None else resident
         self._bytes = self._memory.data[: self.size]
         self._fill()
 
@@ -175,35 +176,42 @@ class Arena:
     def handle(self) -> Handle:
         return Handle() if self.resident else self._memory.handle()
 
+    @property
+    def shared(self) -> torch.Tensor:
+        """(sets, set_bytes) uint8: the memory that the worker writes to."""
+        return self._memory.shared[: self.size].view(len(self._inputs), self.layout.set_bytes)
+
     def snapshot(self) -> torch.Tensor:
-        """A private copy of all bytes. Of a large set the outputs alone: what may not be written is compared
-        in place, right after."""
-        copy = self._bytes[: self._kept].clone() if self.resident else self._memory.take()
-        if self.layout.large:
-            self._integrity_of_large = self._integrity(0, self._memory.shared)
+        """(sets, kept_bytes) uint8: a private copy of the outputs, complete when this returns. Bytes that may
+        not be written are compared in place, right after."""
+        copy = self.shared[:, : self.layout.kept_bytes].clone()
+        if self._wait is not None:
+            self._wait()
+        self._changed = [self._integrity(index, data) for index, data in enumerate(self.shared)]
         return copy
 
     def results(self, snapshot: torch.Tensor) -> list[SetResult]:
-        return [self._result(index, snapshot) for index in range(len(self._inputs))]
-
-    def _result(self, index: int, snapshot: torch.Tensor) -> SetResult:
-        written = (slot for slot in self.layout.slots if slot.operand.role != "in")
-        outputs = tuple(slot.unpack(self._slice(snapshot, index, slot)) for slot in written)
-        changed, guards = self._integrity_of_large or self._integrity(index, snapshot)
-        return SetResult(outputs, tuple(changed), tuple(dict.fromkeys(guards)))
+        """Of each set; `snapshot` is what the method of that name returned."""
+        return [
+            SetResult(
+                outputs=tuple(slot.unpack(data[slot.offset :][: slot.size]) for slot in self.layout.written),
+                changed_inputs=tuple(changed),
+                changed_guards=tuple(dict.fromkeys(guards)),
+            )
+            for data, (changed, guards) in zip(snapshot, self._changed, strict=True)
+        ]
 
     def _integrity(self, index: int, data: torch.Tensor) -> tuple[list[str], list[str]]:
-        """(operands, guard bands) in a whole set of `data` that were written and may not be."""
-        base, changed = index * self.layout.set_bytes, []
+        """(operands, guard bands) in the set `data` that were written and may not be."""
+        changed = []
         for slot in self.layout.slots:
-            found = self._slice(data, index, slot)
+            found = data[slot.offset : slot.offset + slot.size]
             if slot.operand.role == "in":
                 if not _same_bytes(found, slot.pack(self._inputs[index][slot.operand.name])):
                     changed.append(slot.operand.name)
             elif slot.operand.mask is not None and self._wrote_unmasked(index, slot, found):
                 changed.append(f"{slot.operand.name} where {slot.operand.mask} is false")
-        set_bytes, bands = data[base : base + self.layout.set_bytes], self.layout.guards()
-        return changed, [name for name, a, b in bands if bool((set_bytes[a:b] != _GUARD_BYTE).any())]
+        return changed, [n for n, a, b in self.layout.guards() if bool((data[a:b] != _GUARD_BYTE).any())]
 
     def _wrote_unmasked(self, index: int, slot: Slot, data: torch.Tensor) -> bool:
         inputs = self._inputs[index]

@@ -56,18 +56,14 @@ class Memory(Protocol):
         """(size,) uint8: the memory that the worker wrote to."""
         return self.data
 
-    def take(self) -> torch.Tensor:
-        """(kept,) uint8: a private copy, complete when this returns."""
-
     def close(self) -> None: ...
 
 
 class HostMemory(Memory):
     """A memfd that can be neither resized nor sealed further."""
 
-    def __init__(self, size: int, kept: int | None = None) -> None:
+    def __init__(self, size: int) -> None:
         """Raises OSError when there is no memory."""
-        self._kept = size if kept is None else kept
         # The worker sees the name in /proc/self/maps: a random one tells it nothing.
         self.descriptor = os.memfd_create(secrets.token_hex(4), os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(self.descriptor, size)
@@ -79,9 +75,6 @@ class HostMemory(Memory):
 
     def handle(self) -> Handle:
         return Handle(descriptor=self.descriptor)
-
-    def take(self) -> torch.Tensor:
-        return self.data[: self._kept].clone()
 
     def close(self) -> None:
         """Release descriptor, mapping and pages, which a descriptor that a worker holds would keep alive."""
@@ -104,9 +97,9 @@ class HostTransport:
         self.device = torch.device("cpu")
         self._flush = torch.zeros(flush_bytes, dtype=torch.uint8)
 
-    def allocate(self, size: int, kept: int | None = None) -> Memory:
-        """Snapshots copy the first `kept` bytes (default: all). Raises OSError without memory."""
-        return HostMemory(size, kept)
+    def allocate(self, size: int) -> Memory:
+        """Raises OSError without memory."""
+        return HostMemory(size)
 
     def before_plan(self) -> None: ...
 
@@ -115,6 +108,8 @@ class HostTransport:
             self._flush.add_(1)
 
     def wait(self) -> None: ...
+
+    def free_cache(self) -> None: ...
 
     def facts(self) -> dict[str, str]:
         flushed = self._flush.numel()
@@ -142,26 +137,10 @@ def tensor_at(pointer: int, size: int, device: torch.device) -> torch.Tensor:
     return torch.as_tensor(Array(pointer, size), device=device)
 
 
-class _DeviceMemory(Memory):
-    def __init__(self, device: Device, size: int, tensors: torch.device, kept: int | None) -> None:
+class VmmMemory(Memory):
+    def __init__(self, device: Device, size: int, tensors: torch.device) -> None:
+        """`tensors`: the device of `data`. Raises CudaError."""
         self._device = device
-        self._kept = size if kept is None else kept
-        # Allocated now, so that the snapshot's own time is that of a copy.
-        self._copy: torch.Tensor | None = torch.empty(self._kept, dtype=torch.uint8, device=tensors)
-
-    def take(self) -> torch.Tensor:
-        kept = self.shared[: self._kept]
-        copy = torch.empty_like(kept) if self._copy is None else self._copy
-        self._copy = None
-        copy.copy_(kept)
-        self._device.synchronize()
-        return copy
-
-
-class VmmMemory(_DeviceMemory):
-    def __init__(self, device: Device, size: int, tensors: torch.device, kept: int | None = None) -> None:
-        """`tensors`: the device of `data`; `kept`: how many bytes `take` copies (default: all). Raises
-        CudaError."""
         self._mapping = device.map(size)
         try:
             # A worker maps whole pages of 2 MiB: what lies behind `size` must hold nothing of an earlier use.
@@ -172,7 +151,6 @@ class VmmMemory(_DeviceMemory):
             device.unmap(self._mapping)
             raise
         self.data = tensor_at(self._mapping.pointer, size, tensors)
-        super().__init__(device, size, tensors, kept)
 
     def handle(self) -> Handle:
         """The descriptor and the number of bytes to map. Waits for writes to `data`."""
@@ -182,7 +160,6 @@ class VmmMemory(_DeviceMemory):
     def close(self) -> None:
         """Give back address and descriptor. The memory itself is free once no worker has it."""
         self.data = torch.empty(0, dtype=torch.uint8)
-        self._copy = None
         os.close(self._descriptor)
         self._device.unmap(self._mapping)
 
@@ -208,17 +185,15 @@ class SharedBlock:
             self._device.free(self._blocks.pop()[0])
 
 
-class IpcMemory(_DeviceMemory):
+class IpcMemory(Memory):
     """Private memory that is copied to the shared block when it is revealed: the figure is `hot`."""
 
-    def __init__(
-        self, device: Device, size: int, tensors: torch.device, block: SharedBlock, kept: int | None = None
-    ) -> None:
+    def __init__(self, device: Device, size: int, tensors: torch.device, block: SharedBlock) -> None:
+        self._device = device
         self._pointer, self._bytes = block.of_size(size)
         self._ipc_handle = device.ipc_handle(self._pointer)
         self._shared = tensor_at(self._pointer, size, tensors)
         self.data = torch.empty(size, dtype=torch.uint8, device=tensors)
-        super().__init__(device, size, tensors, kept)
 
     @property
     def shared(self) -> torch.Tensor:
@@ -234,7 +209,6 @@ class IpcMemory(_DeviceMemory):
         self._device.fill(self._pointer, 0, self._bytes)
         self._device.synchronize()
         self._shared = self.data = torch.empty(0, dtype=torch.uint8)
-        self._copy = None
 
 
 class TorchCache:
@@ -323,27 +297,24 @@ class CudaTransport:
     def name(self) -> str:
         return "cuda-vmm" if self._block is None else "cuda-ipc"
 
-    def allocate(self, size: int, kept: int | None = None) -> Memory:
-        """As on the host. Memory that PyTorch has cached is returned to the device for large sets, and where
-        memory is short."""
-        if kept is not None and kept < size:
-            self._cache.free()
+    def allocate(self, size: int) -> Memory:
+        """As on the host. Where memory is short, what PyTorch has cached is returned to the device first."""
         try:
-            return self._allocate(size, kept)
+            return self._allocate(size)
         except CudaError as error:
             if error.code != OUT_OF_MEMORY:
                 raise
         self._cache.free()
-        return self._allocate(size, kept)
+        return self._allocate(size)
 
     def before_plan(self) -> None:
         """Return what PyTorch has cached of an earlier workload: workers need memory of their own."""
         self._cache.free()
 
-    def _allocate(self, size: int, kept: int | None) -> Memory:
+    def _allocate(self, size: int) -> Memory:
         if self._block is None:
-            return VmmMemory(self.gpu, size, self.device, kept)
-        return IpcMemory(self.gpu, size, self.device, self._block, kept)
+            return VmmMemory(self.gpu, size, self.device)
+        return IpcMemory(self.gpu, size, self.device, self._block)
 
     def before_reveal(self) -> None:
         """Reset L2 lines that a worker made persistent, write more than L2 holds, and wait. A large cache of

@@ -22,6 +22,7 @@ import torch
 from harness.errors import HarnessBug, SandboxError
 from harness.judge import worker_reply
 from harness.judge.guarded_buffers import Arena, Layout
+from harness.judge.output_sample import OutputSample
 from harness.judge.shared_memory import HostTransport, Memory, Transport
 from harness.judge.worker_reply import Mode, Reveal, parse
 from harness.outcome import Cause
@@ -260,12 +261,14 @@ class WorkerClient:
         mode: Mode = "eager",
         *,
         spin: bool = True,
-    ) -> tuple[torch.Tensor, Reveal]:
-        """Reveal an arena, have every set called, freeze the worker: (snapshot bytes, figures). Raises
-        Failed.
+        sample: OutputSample | None = None,
+        keep: bool = True,
+    ) -> tuple[torch.Tensor | None, Reveal]:
+        """Reveal an arena, have every set called, freeze the worker: (snapshot, figures). Raises Failed.
 
-        `spin`: busy-wait for the answer, for the clock's sake. A worker in which the arena's memory stays
-        mapped must be frozen before; it is thawed after t0.
+        `spin`: busy-wait for the answer, for the clock's sake; `sample`: what is read at t1, on a device;
+        without `keep` there is no snapshot. A worker in which the arena's memory stays mapped must be frozen
+        before; it is thawed after t0.
         """
         message = {"op": "call", "sets": sets, "size": arena.size, "rounds": rounds, "mode": mode}
         deadline = _within(self._call_s)
@@ -280,13 +283,13 @@ class WorkerClient:
         if data != b"D":
             raise self._unexpected(data, doing)
         self._process.pause(True)
+        # A frozen worker can change nothing more in host memory. Work that it started on a device continues:
+        # there t1 is when a secret sample of the outputs has been read. The copy is charged to neither.
+        if sample is not None:
+            sample.read()
         taken = time.perf_counter()
-        # A frozen worker can change nothing more in host memory, so t1 is `taken` and the time of the copy
-        # is not charged to anyone. Work that it started on a device continues: there t1 is when the copy is
-        # complete.
-        snapshot = arena.snapshot()
-        if not self.transport.stops_with_process:
-            taken = time.perf_counter()
+        snapshot = arena.snapshot() if keep else None
+        late = 0 if sample is None or snapshot is None else sample.late(snapshot)
         self._process.pause(False)
         frozen_s = time.perf_counter() - done
         self._send({"op": "hide"})
@@ -298,6 +301,7 @@ class WorkerClient:
             outside_us=(taken - start) * 1e6,
             latency_us=(taken - done) * 1e6,
             limit_s=self._call_s,
+            late=late,
         )
 
     def trace(

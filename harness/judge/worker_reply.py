@@ -42,9 +42,10 @@ class Reveal:
 
     calls: int
     outside_us: float
-    """Of all calls: from before the descriptor is handed over until the worker is frozen for the snapshot."""
+    """Of all calls: from before the descriptor is handed over (t0) to t1: when the worker is frozen, and on a
+    device when a sample of the outputs has been read."""
     latency_us: float
-    """From `done` until nothing that the worker does can change the snapshot."""
+    """From `done` to t1."""
     claim_us: float | None
     """Of all calls; None without a well-formed claim."""
     each_us: tuple[float, ...] = ()
@@ -54,10 +55,12 @@ class Reveal:
     mode: Mode = "eager"
     """How the calls were made: `eager` where the worker could not do as asked (some ops resist capture)."""
     block: int = 0
+    late: int = 0
+    """Sampled positions of outputs whose bytes changed after t1."""
 
 
 def read_claims(
-    answer: dict[str, Any], calls: int, *, outside_us: float, latency_us: float, limit_s: float
+    answer: dict[str, Any], calls: int, *, outside_us: float, latency_us: float, limit_s: float, late: int = 0
 ) -> Reveal:
     """From a worker's answer, in which only `ns` is known to be a list; a claim beyond `limit_s` is none."""
     limit_ns = int(limit_s * 1e9)
@@ -75,6 +78,7 @@ def read_claims(
         each_us=() if malformed else tuple(us for us in each if us is not None),
         aside_us=microseconds(answer.get("aside_ns")) or 0.0,
         mode=_MODES.get(str(answer.get("mode")), "eager"),
+        late=late,
     )
 
 
