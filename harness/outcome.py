@@ -84,6 +84,8 @@ class Cause(StrEnum):
     DEVICE_FAULT = "device_fault", Verdict.CRASHED
     # cheats
     CLOCK = "clock", Verdict.CHEATED
+    # On a device, outputs change after the clock has stopped, in 2 of 2 processes.
+    LATE_OUTPUT = "late_output", Verdict.CHEATED
     # References are slower while the student's process is frozen, by kernel work on its behalf, in 3 of 3.
     INTERFERENCE = "interference", Verdict.CHEATED
     # Faster than the board can be, in 3 of 3 fresh processes.

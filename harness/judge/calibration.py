@@ -15,7 +15,8 @@ from typing import Final, NamedTuple, get_args
 from harness import stats
 from harness.device.telemetry import MOST_DROPPED
 from harness.judge.candidates import NULL, STUDENT, Candidates
-from harness.judge.clock import Samples, block_means, constant_of, contender_timing
+from harness.judge.clock import Samples, constant_of
+from harness.judge.guarded_buffers import Layout
 from harness.judge.measurement import Measurement, Session, ratio, settled_judge
 from harness.judge.problem import Problem, Tensors
 from harness.judge.protocol import Numbers
@@ -61,7 +62,7 @@ def sizes_of(loaded: LoadedTask, target: Target, transport: Transport, numbers: 
     for rows in ROWS[target]:
         workload = base.model_copy(update={"name": f"{rows}_rows", "dims": {**base.dims, "rows": rows}})
         problem = Repeated(loaded, workload, dtype, device=transport.device, kernels=transport.kernels)
-        if problem.bytes_moved * numbers.batch_sets[1] <= transport.live_bytes:
+        if transport.most_sets(Layout(problem)) >= numbers.batch_sets[0]:
             found.append(problem)
     return found
 
@@ -121,22 +122,18 @@ class _Found(NamedTuple):
 def _measure(problem: Problem, candidates: Candidates, session: Session) -> _Found:
     measurement = Measurement(problem, candidates, session)
     measurement.measure()
-    samples, constants = measurement.samples, measurement.constants
-    timing = contender_timing(STUDENT, samples[STUDENT], constants, trusted=True)
+    found = measurement.scores
+    timing = found.timing(STUDENT, trusted=True)
     rows = [name for name in candidates.start if name != NULL]
-    constant = constants[timing.lane]
     scores = {
-        clock: [
-            list(block_means(samples[name][timing.lane], constant, clock, trusted=True).values())
-            for name in rows
-        ]
+        clock: [list(found.block_us(name, clock, trusted=True).values()) for name in rows]
         for clock in _CLOCKS
     }
     figures = SizeFigures(
         workload=problem.workload.name,
         dtype=problem.dtype,
         bytes_moved=problem.bytes_moved,
-        hand_shake=tuple(_hand_shake(*lane) for lane in samples[NULL].items()),
+        hand_shake=tuple(_hand_shake(*lane) for lane in measurement.samples[NULL].items()),
         lane=timing.lane,
         inside_us=timing.scored_lane.inside.mean_us,
         outside_us=timing.scored_lane.outside_us,
@@ -152,9 +149,9 @@ def _measure(problem: Problem, candidates: Candidates, session: Session) -> _Fou
 def _hand_shake(lane: LaneName, samples: Samples) -> HandShake:
     constant = constant_of(samples)
     values = [one.outside_us - constant.per_set_us * one.calls for one in samples.reveals]
-    median_us, p95_us = statistics.median(values), statistics.quantiles(values, n=20, method="inclusive")[-1]
-    low_us = constant.low_us
-    return HandShake(lane=lane, reveals=len(values), c05_us=low_us, median_us=median_us, p95_us=p95_us)
+    parts = statistics.quantiles(values, n=20, method="inclusive")
+    median_us = statistics.median(values)
+    return HandShake(lane=lane, reveals=len(values), c05_us=parts[0], median_us=median_us, p95_us=parts[-1])
 
 
 def _ratio(first: Sequence[float], second: Sequence[float]) -> Ratio:

@@ -100,6 +100,15 @@ class Schedule:
         self.notes = list(candidates.notes)
         self.pace_us: dict[str, float] = {}
 
+    def size_batches(self) -> None:
+        resident = self._resident.get(NULL)
+        if resident is not None:
+            self._sampler.size_batches(resident)
+            return
+        with self._start[NULL]() as client:
+            client.load()
+            self._sampler.size_batches(client)
+
     def prepare(self, warm_up_s: float | None = None) -> None:
         for name, client in list(self._resident.items()):
             try:

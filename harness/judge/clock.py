@@ -88,19 +88,19 @@ def lanes() -> Lanes:
 class Constant:
     """What a reveal costs without any work: measured with the null project."""
 
-    low_us: float
-    spread_us: float
-    """Mean less the 5th percentile, of one reveal: what an honest worker's mean is too high by."""
+    us: float
+    error_us: float
+    """Standard error of `us`."""
     per_set_us: float = 0.0
-    """What each further input set adds to the worker's loop; part of neither of the others."""
+    """What each further input set adds; part of neither of the others."""
 
     def of(self, reveal: Reveal) -> float:
-        return self.low_us + self.per_set_us * reveal.calls
+        return self.us + self.per_set_us * reveal.calls
 
 
 def constant_of(samples: Samples) -> Constant:
-    """The null project's constant, of at least 2 reveals. Where they differ in size, the cost of a set is the
-    median slope between any two (Theil-Sen), which a few stretched reveals do not bend."""
+    """The null project's mean constant, of at least 2 reveals. Where they differ in size, the cost of a set
+    is the median slope between any two (Theil-Sen), which a few stretched reveals do not bend."""
     reveals = samples.reveals
     slopes: list[float] = []
     if len({one.calls for one in reveals}) > 1:  # single reveals are many, and their pairs are many more
@@ -112,8 +112,7 @@ def constant_of(samples: Samples) -> Constant:
     cheapest = min(one.outside_us / one.calls for one in reveals)
     slope = min(max(statistics.median(slopes), 0.0), cheapest) if slopes else 0.0
     rest = [one.outside_us - slope * one.calls for one in reveals]
-    low = statistics.quantiles(rest, n=20, method="inclusive")[0]
-    return Constant(low, statistics.fmean(rest) - low, slope)
+    return Constant(statistics.fmean(rest), statistics.stdev(rest) / math.sqrt(len(rest)), slope)
 
 
 def spread(values: Sequence[float]) -> Spread:
@@ -137,7 +136,7 @@ def lane(name: LaneName, samples: Samples, constant: Constant, *, trusted: bool)
     net = [(one.outside_us - constant.of(one)) / one.calls for one in samples.reveals]
     own = statistics.stdev(net) / math.sqrt(len(net)) if len(net) > 1 else outside
     per_reveal = len(samples.reveals) / samples.calls
-    sigma = math.hypot(own, constant.spread_us * per_reveal)
+    sigma = math.hypot(own, constant.error_us * per_reveal)
     uncertainty = max(3 * sigma, avoidable, MINIMUM_UNCERTAINTY_US * per_reveal)
     claim = samples.mean_claim_us
     quartile = max(spread(net).q1_us - aside, 0.0)
@@ -211,35 +210,6 @@ def claims_too_little(timing: ContenderTiming) -> bool:
 def claim_too_little(one: Lane) -> bool:
     claim, quartile = one.inside.mean_us, one.outside_us if one.quartile_us is None else one.quartile_us
     return not one.matched and claim < one.outside_us - one.uncertainty_us and claim < FALSE_SHARE * quartile
-
-
-def reference_clock(student: ContenderTiming) -> ReferenceClock:
-    if student.scored_lane.matched:
-        return "inside"
-    # Contradicting the clock must not help by what it does to the other side.
-    return "best" if MISMATCH in student.flags else "outside"
-
-
-def block_means(
-    samples: Samples, constant: Constant, clock: ReferenceClock, *, trusted: bool, lowest_us: float = 0.0
-) -> dict[int, float]:
-    """Mean microseconds per call for each block by one clock. ValueError where claims are missing.
-
-    `lowest_us`: what a student's claims count down to, in each block: a geometric mean over blocks of claims
-    that are right on average and 0 in most blocks would give any ratio.
-    """
-    means: dict[int, float] = {}
-    for block in samples.blocks:
-        one = samples.keep({block})
-        raw = one.mean_outside_us - (one.mean_aside_us if trusted else 0.0)
-        value = max(raw - one.mean_constant_us(constant), LEAST_SHARE * raw)
-        if clock != "outside":
-            claim = one.mean_claim_us
-            if claim is None:
-                raise ValueError("a reveal without a claim")
-            value = max(claim, lowest_us) if clock == "inside" else min(value, claim)
-        means[block] = max(value, 1e-3)
-    return means
 
 
 def single_score_us(student: ContenderTiming, reference: ContenderTiming) -> float | None:

@@ -99,6 +99,7 @@ class Layout:
         self.set_bytes = _aligned(cursor)
         self.large = problem.large
         self.written = [slot for slot in self.slots if slot.operand.role != "in"]
+        self.input_bytes = sum(slot.size for slot in self.slots if slot.operand.role != "out")
         self.kept_bytes = _aligned(max(slot.offset + slot.size for slot in self.written))
         """Bytes of each set that a snapshot copies, from its beginning: outputs come first."""
 

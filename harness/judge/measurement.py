@@ -8,14 +8,12 @@ student), and the mean and its interval are of these. Every output of a student'
 from __future__ import annotations
 
 import ctypes
-import math
 import random
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import torch
 
@@ -25,17 +23,18 @@ from harness.device.telemetry import Conditions, SamplePair, Watched, block_tele
 from harness.judge import clock as clocks
 from harness.judge import interference
 from harness.judge.candidates import NULL, STUDENT, Candidates, Schedule
-from harness.judge.clock import Constant, Lanes, ReferenceClock, Samples, lanes
+from harness.judge.clock import Lanes, Samples, lanes
 from harness.judge.interference import ReferenceTurn, State
 from harness.judge.physical_limits import Board, impossible, judge_physics, work_of
 from harness.judge.problem import Problem
 from harness.judge.protocol import CONFIRMATIONS, Numbers, RatioUnit
 from harness.judge.reveals import Sampler, Visit
+from harness.judge.scoring import UNRESOLVED, Scores
 from harness.judge.shared_memory import Transport
 from harness.judge.worker_client import Failed, WorkerClient
 from harness.judge.worker_reply import SecondaryMode
 from harness.outcome import Cause
-from harness.records import ContenderTiming, Finding, Lane, LaneName, Ratio, TimingResult, WorkloadTiming
+from harness.records import ContenderTiming, Finding, Lane, Ratio, TimingResult, WorkloadTiming
 from harness.records.timing import NOISY, BlockTelemetry, Interference, PhysicalLimit, Secondary
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
@@ -56,9 +55,10 @@ class Session:
     """Physical limits of the device; None where they are not known."""
 
 
-def ratio(logs: list[float], unit: RatioUnit = "blocks") -> Ratio:
+def ratio(logs: Sequence[float], unit: RatioUnit = "blocks", *, resolved: bool = True) -> Ratio:
+    """Without an interval where the clock cannot resolve the ratio."""
     estimate = stats.log_ratio_interval(logs)
-    low, high = (i.low, i.high) if (i := estimate.interval) is not None else (None, None)
+    low, high = (i.low, i.high) if (i := estimate.interval) is not None and resolved else (None, None)
     return Ratio(value=estimate.value, low=low, high=high, n=estimate.n, unit=unit)
 
 
@@ -90,6 +90,7 @@ class Measurement:
         """Measure until the protocol is satisfied. Raises Failed; even then the residents are thawed and
         usable."""
         try:
+            self._schedule.size_batches()
             self._schedule.prepare()
             self.samples = {name: lanes() for name in self._candidates.start}
             self._gone = {name: lanes() for name in self.samples if name != STUDENT}
@@ -248,70 +249,39 @@ class Measurement:
                 again = [replace(one, block=block) for block in blocks for one in samples.reveals]
                 self.samples[name][lane] = Samples(again)
 
-    @cached_property
-    def constants(self) -> dict[LaneName, Constant]:
-        """Of the null project, once all is measured: the lower one of those with the student's process frozen
-        and gone, since what that process slows down must not be subtracted from its own time."""
-        found: dict[LaneName, Constant] = {}
-        for lane, samples in self.samples[NULL].items():
-            both = [samples, self._gone[NULL][lane]]
-            constants = [clocks.constant_of(one) for one in both if len(one.reveals) > 1]
-            found[lane] = min(constants, key=lambda one: one.low_us)
-        return found
+    @property
+    def scores(self) -> Scores:
+        """Of what has been measured so far."""
+        return Scores(self.samples, self._gone.get(NULL))
 
     @property
     def telemetry(self) -> tuple[BlockTelemetry, ...]:
         reasons = {block: list(dict.fromkeys(found)) for block, found in self._disturbed.items()}
         return tuple(block_telemetry(b, turns, reasons.get(b, [])) for b, turns in self._telemetry.items())
 
-    def timing(self, name: str, clock: ReferenceClock = "inside") -> ContenderTiming:
-        samples, trusted = self.samples[name], name != STUDENT
-        timing = clocks.contender_timing(name, samples, self.constants, trusted=trusted, clock=clock)
-        return timing.model_copy(update={"secondary": self._secondary.get(name, ())})
-
-    def block_scores(self, name: str, lane: LaneName, clock: ReferenceClock) -> dict[int, float]:
-        samples, constant, trusted = self.samples[name][lane], self.constants[lane], name != STUDENT
-        if trusted:
-            return clocks.block_means(samples, constant, clock, trusted=True)
-        if clock == "inside":
-            lowest = next(one.lowest_us for one in self.timing(name).lanes if one.name == lane)
-            return clocks.block_means(samples, constant, clock, trusted=False, lowest_us=lowest or 0.0)
-        outside = clocks.block_means(samples, constant, "outside", trusted=False)
-        if samples.mean_claim_us is None:
-            return outside
-        # Claims that are not used do not help a student when they are low, and count when they are high.
-        inside = clocks.block_means(samples, constant, "inside", trusted=False)
-        return {block: max(outside[block], inside[block]) for block in outside}
-
     def _result(self) -> WorkloadTiming:
         problem = self._problem
+        if self._late_outputs():
+            raise Failed(_late(problem))
         found = self._interference()
-        student = self.timing(STUDENT)
-        if self._claims_are_false(student):
-            raise Failed(_false_claim(problem, student))
-        clock = clocks.reference_clock(student)
-        references = [self.timing(n, clock) for n in self.samples if n not in (STUDENT, NULL)]
-        fastest = min(references, key=lambda one: one.score_us)
-        ours = self.block_scores(STUDENT, student.lane, clock)
-        theirs = self.block_scores(fastest.name, student.lane, clock)
-        single_us = clocks.single_score_us(student, fastest)
-        if single_us is not None:
-            self.flags.add(clocks.CHEAPER_IN_BATCHES)
-            ours = {block: us * single_us / student.score_us for block, us in ours.items()}
-            student = student.model_copy(update={"score_us": single_us})
+        scores = self.scores
+        compared = scores.compare()
+        if self._claims_are_false(scores, compared.student):
+            raise Failed(_false_claim(problem, compared.student))
+        student, fastest = compared.student, compared.fastest
         limit = self._physics(student.score_us, fastest.score_us)
-        self.logs = [math.log(theirs[b] / ours[b]) for b in sorted(ours)]
-        self.flags |= {*student.flags, *(() if limit is None else limit.flags)}
+        self.logs = list(compared.logs)
+        self.flags |= {*compared.flags, *(() if limit is None else limit.flags)}
         reasons = sorted({reason for reasons in self._disturbed.values() for reason in reasons})
         if reasons:
             self.notes.append(f"{problem.label}: blocks disturbed: {', '.join(reasons)}")
         return WorkloadTiming(
             workload=problem.workload.name,
             dtype=problem.dtype,
-            student=student,
-            references=tuple(references),
-            speedup=ratio(self.logs, self._numbers.unit),
-            clock="inside" if student.scored_lane.matched else "outside",
+            student=self._with_secondary(student),
+            references=tuple(map(self._with_secondary, compared.references)),
+            speedup=ratio(self.logs, self._numbers.unit, resolved=UNRESOLVED not in self.flags),
+            clock=compared.clock,
             bytes_moved=problem.bytes_moved,
             flops=problem.flops,
             speed_of_light=None if limit is None else limit.fraction,
@@ -319,6 +289,21 @@ class Measurement:
             telemetry=self.telemetry,
             interference=found,
         )
+
+    def _with_secondary(self, timing: ContenderTiming) -> ContenderTiming:
+        return timing.model_copy(update={"secondary": self._secondary.get(timing.name, ())})
+
+    def _late_outputs(self) -> bool:
+        """Whether outputs changed after t1, in a fresh process too. Where only one process showed it, the
+        figure is that of a noisy host."""
+        if not self._sampler.late:
+            return False
+        for _ in self._confirmations():
+            if self._sampler.late:
+                return True
+        self.flags.add(NOISY)
+        self.notes.append(f"{self._problem.label}: outputs changed after t1, not so in fresh processes")
+        return False
 
     def _interference(self) -> Interference | None:
         """What the student's frozen process did to references, which are then scored without it. Raises
@@ -339,14 +324,14 @@ class Measurement:
         self._score_undisturbed()
         return found
 
-    def _claims_are_false(self, student: ContenderTiming) -> bool:
+    def _claims_are_false(self, scores: Scores, student: ContenderTiming) -> bool:
         """Whether claims lie below the outside figure in 3 of 3 undisturbed processes. On a device that
         stays a flag: its clock has not been calibrated on hardware. Where a fresh process does not repeat
         it, or references are delayed too, the figure is that of a noisy host, which is never ranked."""
         device = not self._sampler.transport.stops_with_process
         if device or NOISY in self.flags or not clocks.claims_too_little(student):
             return False
-        if self._host_delays(student):
+        if self._host_delays(scores, student):
             why = "a reference is delayed as well"
         elif not all(map(clocks.claims_too_little, self._confirmations())):
             why = "not so in a fresh process"
@@ -356,7 +341,7 @@ class Measurement:
         self.notes.append(f"{self._problem.label}: claims below the outside clock, {why}")
         return False
 
-    def _host_delays(self, student: ContenderTiming) -> bool:
+    def _host_delays(self, scores: Scores, student: ContenderTiming) -> bool:
         """Whether reveals of a reference, whose claims are true, take at least half as much longer than
         claimed as the student's: then the host delays whoever it wakes."""
 
@@ -369,7 +354,7 @@ class Measurement:
         return any(
             2 * excess_us(name, one) >= ours[one.name]
             for name in references
-            for one in self.timing(name, "inside").lanes
+            for one in scores.timing(name).lanes
             if one.name in ours
         )
 
@@ -386,8 +371,9 @@ class Measurement:
         return limit
 
     def _confirmations(self) -> Iterator[ContenderTiming]:
+        constants = self.scores.constants
         for _ in range(CONFIRMATIONS):
-            samples = lanes()
+            samples, self._sampler.late = lanes(), 0
             with self._schedule.fresh(STUDENT) as client:
                 # The machine is sampled while the student is frozen: its own threads disturb nothing.
                 client.freeze(True)
@@ -401,7 +387,12 @@ class Measurement:
                 note = f"a process that was to confirm a figure was disturbed: {watched.reason}"
                 self.notes.append(note)
             self._sampler.verify()
-            yield clocks.contender_timing(STUDENT, samples, self.constants, trusted=False)
+            yield clocks.contender_timing(STUDENT, samples, constants, trusted=False)
+
+
+def _late(problem: Problem) -> Finding:
+    message = "outputs changed after the process had answered and a sample of them had been read"
+    return Finding(cause=Cause.LATE_OUTPUT, message=f"{problem.label}: {message}, in 2 processes")
 
 
 def _false_claim(problem: Problem, timing: ContenderTiming) -> Finding:
@@ -445,7 +436,9 @@ def time_project(candidates: Candidates, timed: list[Problem], session: Session)
             candidates.dismiss()
     speedup = Ratio(value=1.0, low=None, high=None, n=0)
     if finding is None:
-        speedup = ratio(_paired([one.logs for one in measurements]), session.numbers.unit)
+        flags = {flag for one in measurements for flag in one.flags}
+        logs = _paired([one.logs for one in measurements])
+        speedup = ratio(logs, session.numbers.unit, resolved=UNRESOLVED not in flags)
     return TimingResult(
         workloads=tuple(timings),
         speedup=speedup,

@@ -1,8 +1,8 @@
 """A secret sample of what a reveal's calls write: when all of it has been read on a device, the clock stops.
 
-Work on a device outlives the process that launched it, so a worker can answer before its outputs are there. A
-sampled position whose bytes change after t1 shows that. Of n sampled positions, work that leaves a share f of an
-output undone escapes with probability (1 - f)^n.
+Work on a device outlives the process that launched it, so a worker can answer before its outputs are there.
+A sampled position whose bytes change after t1 shows that: of n sampled positions, work that leaves a share f
+of an output undone escapes with probability (1 - f)^n.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ class OutputSample:
 
     def __init__(self, arena: Arena, inputs: Sequence[Tensors], transport: CudaTransport) -> None:
         """`inputs`: of every set, whose masks say what a call may write. Raises DeviceError."""
-        self._arena, self._transport = arena, transport
+        assert transport.kernels is not None
+        self._arena, self._kernels, self._wait = arena, transport.kernels, transport.wait
         generator = SecretGenerator(device=transport.device)
         layout = arena.layout
         found: dict[int, list[tuple[torch.Tensor, torch.Tensor]]] = {}
@@ -53,8 +54,8 @@ class OutputSample:
         DeviceError."""
         base = self._arena.shared.data_ptr()
         for (width, there, _), out in zip(self._groups, self._read, strict=True):
-            self._transport.kernels.gather(base, there.data_ptr(), len(there), width, out.data_ptr())
-        self._transport.wait()
+            self._kernels.gather(base, there.data_ptr(), len(there), width, out.data_ptr())
+        self._wait()
 
     def late(self, snapshot: torch.Tensor) -> int:
         """How many positions differ between read() and a snapshot, (sets, kept_bytes) uint8, taken later."""
@@ -66,7 +67,7 @@ class OutputSample:
 
 
 def positions_of(slot: Slot, inputs: Tensors, generator: SecretGenerator) -> torch.Tensor:
-    """(n,) int64 element positions in an output: at most POSITIONS of those that its mask allows, in order."""
+    """(n,) int64 element positions in an output, ascending: at most POSITIONS of those its mask allows."""
     mask = None if slot.operand.mask is None else inputs[slot.operand.mask].reshape(-1)
     allowed = None if mask is None else mask.nonzero().reshape(-1)
     count = slot.size // slot.dtype.itemsize if allowed is None else len(allowed)

@@ -71,8 +71,6 @@ class Numbers:
     warm_up_calls: int = 10
     batch_sets: tuple[int, int] = (2, 128)
     """Fewest and most input sets revealed at once; the workload's time decides, and memory."""
-    constant_us: float = 200.0
-    """About what a reveal costs without any work (measured: 150 to 250 on a 2-core VM)."""
     calls_per_visit: tuple[int, int] = (1, 3)
     """Single reveals beside each batch: their number is secret."""
     secondary: bool = False
@@ -104,8 +102,8 @@ _NUMBERS: dict[Protocol, Numbers] = {
 # A kernel of 10 us beside a reveal of some 100 us: only large batches make the constant small. Not calibrated
 # on a GPU yet; memory and the drawing of inputs bound them.
 _ON_DEVICE: dict[Protocol, dict[str, Any]] = {
-    "quick": {"clean_blocks": 3, "most_blocks": 5, "batch_sets": (2, 256), "constant_us": 500.0},
-    "full": {"batch_sets": (8, 1024), "constant_us": 500.0, "flush": False},
+    "quick": {"clean_blocks": 3, "most_blocks": 5, "batch_sets": (2, 1024)},
+    "full": {"batch_sets": (8, 2048), "flush": False},
 }
 
 

@@ -15,19 +15,24 @@ from typing import NamedTuple
 import torch
 
 from harness.judge import adversarial
-from harness.judge.clock import Lanes
+from harness.judge.clock import Constant, Lanes, Samples, constant_of
 from harness.judge.guarded_buffers import Arena, Layout
+from harness.judge.output_sample import OutputSample
 from harness.judge.problem import Problem, Tensors
 from harness.judge.protocol import Numbers
-from harness.judge.shared_memory import HostMemory, Transport
+from harness.judge.shared_memory import CudaTransport, HostMemory, Transport
 from harness.judge.verifier import Case, Verifier
 from harness.judge.worker_client import Failed, WorkerClient
 from harness.judge.worker_reply import Mode, Reveal, SecondaryMode
 from harness.records.timing import Secondary
 
 AVOIDABLE_SHARE = 0.02
-"""Of a batch of the reference's calls: the most that a reveal's constant, which can be avoided, should be."""
-_SCOUTS = 3
+"""Of a batch of calls: the most that a reveal's constant, which can be avoided, should be."""
+_SCOUTS, _SCOUT_SETS = 4, 8
+"""Reveals of each size by the null project, and sets of the larger size, before batches are sized."""
+_FASTER = 2.0
+"""Batches have room for a student that is this much faster than the reference (our choice)."""
+_WARM_SETS = 32
 _BATCH_S = 0.05
 """A batch need not take longer (our choice): beside that, no constant matters."""
 _MAX_ROUNDS = 256
@@ -53,6 +58,13 @@ class Unverified(NamedTuple):
     snapshot: torch.Tensor
 
 
+def batch_sets(constant: Constant, call_us: float, fewest: int, most: int) -> int:
+    """The fewest sets of which the constant of a reveal is at most 2 %; `most` where it never is."""
+    share_us = AVOIDABLE_SHARE * call_us - constant.per_set_us
+    wanted = math.ceil(constant.us / share_us) if share_us > 0 else most
+    return max(1, min(max(fewest, wanted), most))
+
+
 @dataclass
 class Sampler:
     problem: Problem
@@ -63,21 +75,40 @@ class Sampler:
     def __post_init__(self) -> None:
         """Draws the inputs of the warm-up. Raises HarnessBug where the task is at fault."""
         self.layout = Layout(self.problem)
-        room = self.transport.live_bytes // self.layout.set_bytes
-        fewest, most = self.numbers.batch_sets
+        self.room = 1 if self.problem.large else self.transport.most_sets(self.layout)
         self.max_sets = 1
-        if not self.problem.large:  # of a large problem, one set fits beside the truth
-            # As many as make a reveal's constant a small share of a batch, by the reference's time here.
-            inputs = self.problem.make_inputs()
-            took_us = min(self._reference_us(inputs) for _ in range(_SCOUTS))
-            wanted = math.ceil(self.numbers.constant_us / (AVOIDABLE_SHARE * took_us))
-            self.max_sets = max(1, min(max(fewest, wanted), most, room))
-        self._warm = self._draw(self.max_sets)
+        self.late = 0
+        """Sampled positions of the student's outputs that changed after t1."""
+        self._constant = Constant(0.0, 0.0)
+        self._warm = self._draw(min(_SCOUT_SETS, self.room))
         self._unverified: list[Unverified] = []
         self._memory: list[HostMemory] = []
         self._shared: HostMemory | None = None
         changed = adversarial.changes(self.problem)
         self._hard = list(dict.fromkeys(self.problem.task.values)) if changed else []
+
+    def size_batches(self, null: WorkerClient) -> None:
+        """Decide how many sets a batch may have: by the time of the reference, measured here, and by what
+        reveals to the null project cost."""
+        if self.room == 1:  # of a large problem, one set fits beside the truth
+            return
+        few = self.max_sets = len(self._warm.inputs)
+        self.plan(null, trusted=True)
+        samples = Samples()
+        for sets in (few, *([1, few] * _SCOUTS)):
+            shown = InputSets(self._warm.inputs[:sets], self._warm.kinds[:sets])
+            _, reveal = self._reveal(null, shown, f"before {self.problem.label} is timed", timed=True)
+            samples.add(0, reveal)
+        samples.reveals.pop(0)  # sets itself up
+        self._constant = constant_of(samples)
+        took_us = min(self._reference_us(self._warm.inputs[0]) for _ in range(_SCOUTS))
+        self.close()
+        self.max_sets = self._sets_for(took_us / _FASTER)
+        self._warm = self._draw(min(_WARM_SETS, self.max_sets))
+
+    def _sets_for(self, call_us: float) -> int:
+        fewest, most = self.numbers.batch_sets
+        return batch_sets(self._constant, call_us, fewest, min(most, self.room))
 
     def _reference_us(self, inputs: Tensors) -> float:
         start = time.perf_counter()
@@ -117,13 +148,27 @@ class Sampler:
         self._warm = InputSets(self._warm.inputs[:1], self._warm.kinds[:1])
 
     def _reveal(
-        self, client: WorkerClient, shown: InputSets, doing: str, rounds: int = 1, mode: Mode = "eager"
-    ) -> tuple[Unverified, Reveal]:
+        self,
+        client: WorkerClient,
+        shown: InputSets,
+        doing: str,
+        *,
+        rounds: int = 1,
+        mode: Mode = "eager",
+        timed: bool = False,
+        keep: bool = False,
+    ) -> tuple[Unverified | None, Reveal]:
+        """`timed`: by the outside clock; `keep`: copy the outputs."""
         if client.memory is not None:
             client.freeze(True)
         with Arena(self.layout, shown.inputs, 0xFF, self.transport, client.memory) as arena:
-            snapshot, reveal = client.call(arena, len(shown.inputs), doing, rounds, mode)
-        return Unverified(arena, shown, snapshot), reveal
+            sample = None
+            if timed and isinstance(self.transport, CudaTransport):
+                sample = OutputSample(arena, shown.inputs, self.transport)
+            snapshot, reveal = client.call(
+                arena, len(shown.inputs), doing, rounds, mode, sample=sample, keep=keep
+            )
+        return Unverified(arena, shown, snapshot) if keep else None, reveal
 
     def warm_up(self, client: WorkerClient, seconds: float) -> float:
         """Calls for at least `seconds`; microseconds of a call in the last reveal, outside. Raises Failed."""
@@ -153,10 +198,11 @@ class Sampler:
 
     def _batch(self, pace_us: float) -> int:
         most = self._max_batch(pace_us)
-        return self.random.randint(max(2, most // 2), most) if most > 1 else 1
+        return self.random.randint(max(2, most * 3 // 4), most) if most > 1 else 1
 
     def _max_batch(self, pace_us: float) -> int:
-        return min(self.max_sets, max(2, int(_BATCH_S * 1e6 / max(pace_us, 1.0))))
+        wanted = self._sets_for(pace_us) if pace_us > 0 else self.max_sets
+        return min(self.max_sets, max(2, min(wanted, int(_BATCH_S * 1e6 / max(pace_us, 1.0)))))
 
     def _probe(self, sets: int) -> InputSets:
         kinds = [adversarial.OWN] * sets
@@ -174,10 +220,13 @@ class Sampler:
         call over the scored reveals, in microseconds. Raises Failed."""
         pace_us = math.inf
         for shown in visit:
-            taken, reveal = self._reveal(client, shown, f"while timed on {self.problem.label}")
-            if keep:
+            doing = f"while timed on {self.problem.label}"
+            taken, reveal = self._reveal(client, shown, doing, timed=True, keep=keep)
+            self.late += reveal.late
+            if taken is not None:
                 self._unverified.append(taken)
-            if self.problem.large:
+            held = sum(one.snapshot.numel() for one in self._unverified)
+            if self.problem.large or held > self.transport.pending_bytes:
                 self.verify()
             if not shown.scored:
                 continue
@@ -194,16 +243,17 @@ class Sampler:
         Failed."""
         doing = f"in mode {mode} on {self.problem.label}"
         claim_us = None
-        for shown in (self._warm, self._draw(self.max_sets)):
-            taken, reveal = self._reveal(client, shown, doing, mode=mode)
+        sets = len(self._warm.inputs)
+        for shown in (self._warm, self._draw(sets)):
+            taken, reveal = self._reveal(client, shown, doing, mode=mode, keep=keep)
             if reveal.mode != mode:
                 return None
-            if keep:
+            if taken is not None:
                 self._unverified.append(taken)
             claim_us = reveal.claim_us
         if claim_us is None:
             return None
-        return Secondary(mode=mode, claimed_us=claim_us / self.max_sets, calls=self.max_sets)
+        return Secondary(mode=mode, claimed_us=claim_us / sets, calls=sets)
 
     def verify(self) -> None:
         pending, self._unverified = self._unverified, []

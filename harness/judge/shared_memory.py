@@ -34,7 +34,16 @@ from harness.errors import DeviceError
 from harness.judge.device_kernels import FLUSH_BYTES, DeviceKernels
 from harness.worker.cuda_driver import Array
 
-_LIVE_BYTES, _DEVICE_LIVE_BYTES = 256 << 20, 1 << 30
+_LIVE_BYTES = 256 << 20
+"""Of an arena on the host."""
+
+
+class Sizes(Protocol):
+    """Bytes of one set in an arena, guards included; of its inputs; and of what a snapshot copies."""
+
+    set_bytes: int
+    input_bytes: int
+    kept_bytes: int
 
 
 @dataclass(frozen=True)
@@ -89,8 +98,8 @@ class HostTransport:
     kernels = None
     stops_with_process = True
     """A frozen worker can change nothing more. On a device t1 is when the judge's copy is complete."""
-    live_bytes = _LIVE_BYTES
-    """Maximum size of one arena."""
+    pending_bytes = 1 << 62
+    """Outputs of this many bytes are verified before a turn ends."""
 
     def __init__(self, flush_bytes: int = 0) -> None:
         """`flush_bytes`: how much other memory is written before each reveal; 0 does not flush caches."""
@@ -103,13 +112,15 @@ class HostTransport:
 
     def before_plan(self) -> None: ...
 
+    def most_sets(self, layout: Sizes) -> int:
+        """Sets of one arena."""
+        return _LIVE_BYTES // layout.set_bytes
+
     def before_reveal(self) -> None:
         if self._flush.numel():
             self._flush.add_(1)
 
     def wait(self) -> None: ...
-
-    def free_cache(self) -> None: ...
 
     def facts(self) -> dict[str, str]:
         flushed = self._flush.numel()
@@ -122,10 +133,11 @@ MPS_REFUSED = (
     "MPS runs, so that other processes may use the GPU while a kernel is timed: end it "
     "(echo quit | nvidia-cuda-mps-control), or set CUDA_MPS_PIPE_DIRECTORY to a folder without one"
 )
-_LIVE_SHARE = 16
-"""Of device memory: an arena, its inputs, the snapshot and the truth together stay under a quarter."""
 _CACHED_SHARE = 16
 """Of device memory: most that PyTorch may keep unused in the judge while a worker runs (our choice)."""
+ARENA_SHARE, _MOST_SHARE, _PENDING_SHARE = 0.40, 0.85, 0.05
+"""Of device memory: one arena at most; with the judge's inputs of a batch and of a probe as large and a copy
+of outputs; and copies that wait to be verified. The rest is for contexts and the truth of one set."""
 _IPC_UNIT = 2 << 20
 """cuMemAlloc cuts smaller requests out of blocks of this size, and IPC shares whole blocks."""
 
@@ -247,7 +259,7 @@ class CudaTransport:
             if self._vmm_refused is not None:
                 self._block = SharedBlock(self.gpu)
                 self._try_ipc(self._block)
-            self.live_bytes = min(_DEVICE_LIVE_BYTES, self.gpu.total_bytes // _LIVE_SHARE)
+            self.pending_bytes = int(_PENDING_SHARE * self.gpu.total_bytes)
             self.kernels = DeviceKernels(self.gpu)
         except BaseException:
             self.close()
@@ -285,6 +297,12 @@ class CudaTransport:
         except DeviceError as error:
             return str(error)
         return None
+
+    def most_sets(self, layout: Sizes) -> int:
+        """Sets of one arena."""
+        total = self.gpu.total_bytes
+        beside = layout.set_bytes + 2 * layout.input_bytes + layout.kept_bytes
+        return int(min(ARENA_SHARE * total / layout.set_bytes, _MOST_SHARE * total / beside))
 
     def _try_ipc(self, block: SharedBlock) -> None:
         try:

@@ -263,11 +263,11 @@ class WorkerClient:
         spin: bool = True,
         sample: OutputSample | None = None,
         keep: bool = True,
-    ) -> tuple[torch.Tensor | None, Reveal]:
+    ) -> tuple[torch.Tensor, Reveal]:
         """Reveal an arena, have every set called, freeze the worker: (snapshot, figures). Raises Failed.
 
         `spin`: busy-wait for the answer, for the clock's sake; `sample`: what is read at t1, on a device;
-        without `keep` there is no snapshot. A worker in which the arena's memory stays mapped must be frozen
+        without `keep` the snapshot is empty. A worker in which the arena's memory stays mapped must be frozen
         before; it is thawed after t0.
         """
         message = {"op": "call", "sets": sets, "size": arena.size, "rounds": rounds, "mode": mode}
@@ -288,8 +288,8 @@ class WorkerClient:
         if sample is not None:
             sample.read()
         taken = time.perf_counter()
-        snapshot = arena.snapshot() if keep else None
-        late = 0 if sample is None or snapshot is None else sample.late(snapshot)
+        snapshot = arena.snapshot() if keep else torch.empty(0)
+        late = sample.late(snapshot) if sample is not None and keep else 0
         self._process.pause(False)
         frozen_s = time.perf_counter() - done
         self._send({"op": "hide"})

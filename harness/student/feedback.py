@@ -51,6 +51,7 @@ _VERDICTS: Final[dict[Verdict, str]] = {
 }
 _TELL_NO_MORE: Final = {
     # Figures would show how far a false claim may go.
+    Cause.LATE_OUTPUT: "Outputs must be written when the call has ended and the device is idle.",
     Cause.INTERFERENCE: "What the process leaves behind, such as timers, slows down what runs after it.",
     Cause.CLOCK: "What the process says of its own times contradicts the judge's clock.",
     Cause.PHYSICS: "It is faster than any correct answer can be on this device.",
