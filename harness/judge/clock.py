@@ -191,8 +191,13 @@ def _student_us(scored: Lane, least_us: float) -> float:
     if scored.matched and scored.lowest_us is not None:
         return max(scored.inside.mean_us, scored.lowest_us)
     outside = max(scored.outside_us, least_us)
-    used = scored.lowest_us is not None or _mismatch(scored, trusted=False)
-    return max(scored.inside.mean_us, outside) if used else outside
+    return max(scored.inside.mean_us, outside) if counts_high_claims(scored) else outside
+
+
+def counts_high_claims(scored: Lane) -> bool:
+    """Whether claims of a student that do not match count where they are high. Where the outside clock alone
+    is used they do not: the larger of two noisy figures is too large."""
+    return scored.lowest_us is not None or _mismatch(scored, trusted=False)
 
 
 def _mismatch(one: Lane, trusted: bool) -> bool:

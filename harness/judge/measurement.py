@@ -148,9 +148,7 @@ class Measurement:
             turn_s = self._numbers.most_s / (2 * self._numbers.clean_blocks)  # 0: one visit
             began, visit = time.monotonic(), self._visit
             while True:
-                # A student's inputs are fresh; our own workers may see the same ones again.
-                pace_us = self._schedule.pace_us.get(name, 0.0)
-                shown = visit if student else self._sampler.again(visit, pace_us)
+                shown = self._shown(name, visit)
                 seen_us = self._sampler.reveal(client, shown, samples[name], block, keep=student)
                 self._schedule.observe(name, seen_us)
                 if time.monotonic() - began >= turn_s:
@@ -164,6 +162,17 @@ class Measurement:
             us = Samples(batches[before:]).mean_outside_us
             self._turns.append(ReferenceTurn(name, state, life, us, *interference.rates(watched.samples)))
         return watched
+
+    def _shown(self, name: str, visit: Visit) -> Visit:
+        """A student's inputs are fresh; our own workers may see the same ones again."""
+        if name == STUDENT:
+            return visit
+        pace_us = self._schedule.pace_us
+        if name == NULL:
+            return self._sampler.for_null(
+                visit, [us for n, us in pace_us.items() if n not in (STUDENT, NULL)]
+            )
+        return self._sampler.again(visit, pace_us.get(name, 0.0))
 
     def _enough(self, name: str) -> bool:
         numbers, both = self._numbers, self.samples[name]

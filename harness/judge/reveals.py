@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import random
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -76,11 +77,11 @@ class Sampler:
         """Draws the inputs of the warm-up. Raises HarnessBug where the task is at fault."""
         self.layout = Layout(self.problem)
         self.room = 1 if self.problem.large else self.transport.most_sets(self.layout)
-        self.max_sets = 1
+        self.max_sets = min(_SCOUT_SETS, self.room)
         self.late = 0
         """Sampled positions of the student's outputs that changed after t1."""
         self._constant = Constant(0.0, 0.0)
-        self._warm = self._draw(min(_SCOUT_SETS, self.room))
+        self._warm = self._draw(self.max_sets)
         self._unverified: list[Unverified] = []
         self._memory: list[HostMemory] = []
         self._shared: HostMemory | None = None
@@ -92,7 +93,7 @@ class Sampler:
         reveals to the null project cost."""
         if self.room == 1:  # of a large problem, one set fits beside the truth
             return
-        few = self.max_sets = len(self._warm.inputs)
+        few = self.max_sets
         self.plan(null, trusted=True)
         samples = Samples()
         for sets in (few, *([1, few] * _SCOUTS)):
@@ -211,9 +212,18 @@ class Sampler:
         return InputSets([adversarial.make(self.problem, kind) for kind in kinds], kinds, scored=False)
 
     def again(self, visit: Visit, pace_us: float) -> Visit:
-        """The same inputs for one of our own workers: no more sets than fit its pace, and no probes."""
+        """The same inputs for a reference: no more sets than fit its pace, and no probes."""
         most = self._max_batch(pace_us)
         return [InputSets(one.inputs[:most], one.kinds[:most]) for one in visit if one.scored]
+
+    def for_null(self, visit: Visit, paces_us: Sequence[float]) -> Visit:
+        """The same inputs for the null project: batches of the student's sizes and of each reference's, so
+        that what a reveal costs need not be linear in its sets."""
+        shown = self.again(visit, 0.0)
+        batches = [one for one in shown if len(one.inputs) > 1]
+        sizes = {(one_at, self._max_batch(us)) for one_at in range(len(batches)) for us in paces_us}
+        fewer = [(batches[at], most) for at, most in sorted(sizes) if most < len(batches[at].inputs)]
+        return [*shown, *(InputSets(one.inputs[:most], one.kinds[:most]) for one, most in fewer)]
 
     def reveal(self, client: WorkerClient, visit: Visit, samples: Lanes, block: int, *, keep: bool) -> float:
         """Make the reveals of a visit; `keep` what came back, to be verified. The least outside time of a

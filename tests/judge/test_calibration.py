@@ -77,7 +77,7 @@ def test_sizes_that_do_not_fit_are_left_out() -> None:
     """A batch of the largest must fit into what one arena may take."""
     loaded, transport = throw_away_task("scale"), HostTransport()
     assert [p.workload.dims["rows"] for p in sizes_of(loaded, "cpu", transport, QUICK)] == [8, 64, 384]
-    tight = replace(QUICK, batch_sets=(2, 1 << 12))
+    tight = replace(QUICK, batch_sets=(1 << 12, 1 << 12))
     assert [p.workload.dims["rows"] for p in sizes_of(loaded, "cpu", transport, tight)] == [8]
 
 

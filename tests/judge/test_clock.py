@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 pytest.importorskip("torch", reason="needs torch (pip install torch)")
@@ -13,18 +15,17 @@ from harness.judge.clock import (
     Lanes,
     ReferenceClock,
     Samples,
-    block_means,
     claims_too_little,
     constant_of,
     contender_timing,
     lane,
-    reference_clock,
     single_score_us,
 )
+from harness.judge.scoring import UNRESOLVED, Scores, reference_clock
 from harness.judge.worker_reply import Reveal
 from harness.records import ContenderTiming
 
-NULL = Constant(low_us=0.0, spread_us=0.0, per_set_us=20.0)
+NULL = Constant(us=0.0, error_us=0.0, per_set_us=20.0)
 """20 us a call, whatever the size of a reveal: `a` is 2 % of a call of 1,000 us."""
 
 
@@ -59,6 +60,15 @@ def timed(
     both: Lanes = {"call": call, "batch": call if batch is None else batch}
     constants: dict[LaneName, Constant] = {"call": constant, "batch": constant}
     return contender_timing(name, both, constants, trusted=name != "student", clock=clock)
+
+
+def scores_of(student: Samples, null: Samples, eager: Samples | None = None) -> Scores:
+    every = {
+        "student": student,
+        "eager": samples_of(1020.0, 1000.0) if eager is None else eager,
+        "null": null,
+    }
+    return Scores({name: {"call": samples, "batch": samples} for name, samples in every.items()})
 
 
 def timing_of(outside_us: float, inside_us: float | None, *, name: str = "student") -> ContenderTiming:
@@ -96,7 +106,7 @@ def test_one_malformed_reveal_spoils_all_claims() -> None:
 def test_avoided_constant_and_low_claim_gain_u_together() -> None:
     """Who avoids all of the constant answers sooner by `a`; a claim below that counts down to u in all."""
     # 1,000 us of work, and nothing of the 20 us that a reveal costs; 3 sigma is 30 us.
-    timing = timed(samples_of(1000.0, 950.0), constant=Constant(low_us=20.0, spread_us=10.0))
+    timing = timed(samples_of(1000.0, 950.0), constant=Constant(us=20.0, error_us=10.0))
     lane = timing.scored_lane
     assert (lane.outside_us, lane.uncertainty_us) == (pytest.approx(980.0), pytest.approx(30.0))
     assert lane.matched
@@ -150,7 +160,7 @@ def test_uncertainty_is_the_largest_of_three() -> None:
 @pytest.mark.parametrize("claim_us", [0.0, 60.0, 200.0, 201.0])
 def test_uncertain_clock_believes_no_claim(claim_us: float) -> None:
     """Where u is above 5 % of the figure, no claim is used: the outside figure is the score, flagged."""
-    timing = timed(samples_of(300.0, claim_us), constant=Constant(low_us=100.0, spread_us=500.0))
+    timing = timed(samples_of(300.0, claim_us), constant=Constant(us=100.0, error_us=500.0))
     assert timing.scored_lane.lowest_us is None
     assert timing.score_us == pytest.approx(200.0)
     assert not timing.scored_lane.matched
@@ -160,10 +170,10 @@ def test_uncertain_clock_believes_no_claim(claim_us: float) -> None:
 
 @pytest.mark.parametrize("cut", [0.0, 0.5, 0.7, 0.85, 0.95, 0.99])
 @pytest.mark.parametrize("avoided", [0.0, 0.5, 1.0])
-@pytest.mark.parametrize("spread_us", [0.0, 3.0, 10.0, 20.0, 50.0, 500.0])
-def test_gain_of_a_forger_is_at_most_u(cut: float, avoided: float, spread_us: float) -> None:
+@pytest.mark.parametrize("error_us", [0.0, 3.0, 10.0, 20.0, 50.0, 500.0])
+def test_gain_of_a_forger_is_at_most_u(cut: float, avoided: float, error_us: float) -> None:
     """Whatever a worker claims, and whatever share of the constant it avoids, it gains at most u."""
-    constant = Constant(20.0, spread_us)
+    constant = Constant(20.0, error_us)
     outside_us = 1000.0 + 20.0 * (1 - avoided)
     timing = timed(samples_of(outside_us, 1000.0 * cut), constant=constant)
     assert timing.score_us >= 1000.0 - timing.scored_lane.uncertainty_us - 1e-6
@@ -181,11 +191,12 @@ def test_reference_beside_the_outside_clock() -> None:
 
 def test_loop_cheaper_than_the_null_projects() -> None:
     """A student whose reveals cost less than the null project's scores half of them, in each block too."""
-    samples, large = samples_of(60.0, 0.0, sets=4), Constant(0.0, 0.0, per_set_us=100.0)
-    timing = timed(samples_of(60.0, 0.0), samples, large)
+    samples, null = samples_of(60.0, 0.0, sets=4), samples_of(100.0, 0.0, sets=4)
+    scores = scores_of(samples, null)
+    timing = scores.timing("student")
     assert (timing.lane, timing.score_us) == ("batch", pytest.approx(30.0))
-    means = block_means(samples, large, "outside", trusted=False)
-    assert list(means.values()) == [pytest.approx(30.0)] * 5
+    assert list(scores.block_us("student", "outside").values()) == [pytest.approx(30.0)] * 5
+    assert UNRESOLVED in scores.compare().flags
 
 
 def test_claims_cannot_be_moved_between_blocks() -> None:
@@ -194,11 +205,22 @@ def test_claims_cannot_be_moved_between_blocks() -> None:
     for block in range(5):
         claim_us = 3.0 if block < 4 else 5000.0 - 4 * 3.0
         samples.add(block, times_of(1020.0, claim_us))
-    timing = timed(samples)
-    lane = timing.scored_lane
+    scores = scores_of(samples, samples_of(20.0, 0.0))
+    lane = scores.timing("student").scored_lane
     assert (lane.matched, lane.lowest_us) == (True, pytest.approx(1000.0))
-    means = block_means(samples, NULL, "inside", trusted=False, lowest_us=lane.lowest_us or 0.0)
-    assert list(means.values()) == [pytest.approx(1000.0)] * 4 + [pytest.approx(4988.0)]
+    ours = [1000.0] * 4 + [4988.0]
+    assert scores.compare().logs == pytest.approx([math.log(1000.0 / us) for us in ours])
+
+
+def test_drift_of_the_constant_is_taken_off_block_by_block() -> None:
+    """What reveals cost may differ between blocks, for candidates and the null project alike."""
+    drift = [0.0, 50.0, 100.0, 150.0, 200.0]
+    student, null = Samples(), Samples()
+    for block, extra_us in enumerate(drift * 2):
+        student.add(block % 5, times_of(1300.0 + extra_us, None))
+        null.add(block % 5, times_of(300.0 + extra_us, 0.0))
+    means = scores_of(student, null).block_us("student", "outside")
+    assert list(means.values()) == [pytest.approx(1000.0)] * 5
 
 
 def test_constant_grows_with_the_sets() -> None:
@@ -207,8 +229,8 @@ def test_constant_grows_with_the_sets() -> None:
     for sets in range(2, 40):
         samples.add(0, times_of((150.0 + 20.0 * sets) / sets, 0.0, calls=sets))
     constant = constant_of(samples)
-    assert (constant.low_us, constant.per_set_us) == (pytest.approx(150.0), pytest.approx(20.0))
-    assert constant.spread_us == pytest.approx(0.0, abs=1e-6)
+    assert (constant.us, constant.per_set_us) == (pytest.approx(150.0), pytest.approx(20.0))
+    assert constant.error_us == pytest.approx(0.0, abs=1e-6)
     batch = samples_of((150.0 + 30.0 * 10) / 10, 10.0, sets=10)
     assert lane("batch", batch, constant, trusted=False).outside_us == pytest.approx(10.0)
 

@@ -1,0 +1,141 @@
+"""What one workload's samples say: each candidate's figure, and one log ratio per block.
+
+The outside clock decides, over all blocks, which clock gives the student's time; the fastest reference is
+taken by the same. Then every block gives ln(reference / student).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Final
+
+from harness.judge import clock as clocks
+from harness.judge.candidates import NULL, STUDENT
+from harness.judge.clock import Constant, Lanes, ReferenceClock, Samples
+from harness.records import ContenderTiming, Lane, LaneName
+from harness.records.base import ClockName
+
+UNRESOLVED: Final = "unresolved"
+"""Flag of a ratio by the outside clock where over half of a reveal is its constant: it has no interval."""
+SCORED: Final[LaneName] = "batch"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    student: ContenderTiming
+    references: tuple[ContenderTiming, ...]
+    logs: tuple[float, ...]
+    """ln(fastest reference / student) of each block."""
+    flags: frozenset[str]
+
+    @property
+    def fastest(self) -> ContenderTiming:
+        return min(self.references, key=lambda one: one.score_us)
+
+    @property
+    def clock(self) -> ClockName:
+        return "inside" if self.student.scored_lane.matched else "outside"
+
+
+class Scores:
+    def __init__(self, samples: Mapping[str, Lanes], null_gone: Lanes | None = None) -> None:
+        """`samples`: by candidate, at least 2 reveals of the null project in each lane; `null_gone`: the null
+        project's with the student's process gone."""
+        self._samples = samples
+        self._null_gone = null_gone
+
+    @cached_property
+    def constants(self) -> dict[LaneName, Constant]:
+        """Of the null project: the lower one of those with the student's process frozen and gone, since what
+        that process slows down must not be subtracted from its own time."""
+        found: dict[LaneName, Constant] = {}
+        for lane, samples in self._samples[NULL].items():
+            both = [samples, samples if self._null_gone is None else self._null_gone[lane]]
+            constants = [clocks.constant_of(one) for one in both if len(one.reveals) > 1]
+            found[lane] = min(constants, key=lambda one: one.us)
+        return found
+
+    @cached_property
+    def _block_constants(self) -> dict[int, Constant]:
+        """Of the scored lane, by block: what reveals cost drifts, and the error of the constant has to show
+        in how the blocks' ratios spread. Their mean is the constant of all blocks."""
+        constant, samples = self.constants[SCORED], self._samples[NULL][SCORED]
+
+        def excess_us(some: Samples) -> float:
+            return sum(one.outside_us - constant.of(one) for one in some.reveals) / len(some.reveals)
+
+        usual = excess_us(samples)
+        own = {block: excess_us(samples.keep({block})) - usual for block in samples.blocks}
+        return {block: replace(constant, us=constant.us + extra) for block, extra in own.items()}
+
+    def timing(
+        self, name: str, clock: ReferenceClock = "inside", *, trusted: bool | None = None
+    ) -> ContenderTiming:
+        """`trusted`: the worker runs only our code (default: all but the student's)."""
+        ours = name != STUDENT if trusted is None else trusted
+        return clocks.contender_timing(name, self._samples[name], self.constants, trusted=ours, clock=clock)
+
+    def block_us(
+        self, name: str, clock: ReferenceClock, lowest_us: float = 0.0, *, trusted: bool | None = None
+    ) -> dict[int, float]:
+        """Mean microseconds per call in the scored lane, by block. ValueError where claims are missing.
+
+        `lowest_us`: what a student's claims count down to, in each block: a geometric mean over blocks of
+        claims that are right on average and 0 in most blocks would give any ratio.
+        """
+        samples, means = self._samples[name][SCORED], dict[int, float]()
+        trusted = name != STUDENT if trusted is None else trusted
+        for block in samples.blocks:
+            one = samples.keep({block})
+            raw = one.mean_outside_us - (one.mean_aside_us if trusted else 0.0)
+            constant = self._block_constants.get(block, self.constants[SCORED])
+            value = max(raw - one.mean_constant_us(constant), clocks.LEAST_SHARE * raw)
+            if clock != "outside":
+                claim = one.mean_claim_us
+                if claim is None:
+                    raise ValueError("a reveal without a claim")
+                value = max(claim, lowest_us) if clock == "inside" else min(value, claim)
+            means[block] = max(value, 1e-3)
+        return means
+
+    def _student_us(self, scored: Lane) -> dict[int, float]:
+        if scored.matched:
+            return self.block_us(STUDENT, "inside", scored.lowest_us or 0.0)
+        outside = self.block_us(STUDENT, "outside")
+        if not scored.claimed or not clocks.counts_high_claims(scored):
+            return outside
+        inside = self.block_us(STUDENT, "inside")
+        return {block: max(outside[block], inside[block]) for block in outside}
+
+    def compare(self) -> Comparison:
+        student = self.timing(STUDENT)
+        clock = reference_clock(student)
+        references = tuple(self.timing(n, clock) for n in self._samples if n not in (STUDENT, NULL))
+        fastest = min(references, key=lambda one: one.score_us)
+        ours, theirs = self._student_us(student.scored_lane), self.block_us(fastest.name, clock)
+        flags = set(student.flags)
+        single_us = clocks.single_score_us(student, fastest)
+        if single_us is not None:
+            flags.add(clocks.CHEAPER_IN_BATCHES)
+            ours = {block: us * single_us / student.score_us for block, us in ours.items()}
+            student = student.model_copy(update={"score_us": single_us})
+        if clock == "outside" and any(map(self._is_bound, (STUDENT, fastest.name))):
+            flags.add(UNRESOLVED)
+        logs = tuple(math.log(theirs[block] / ours[block]) for block in sorted(ours))
+        return Comparison(student, references, logs, frozenset(flags))
+
+    def _is_bound(self, name: str) -> bool:
+        """Whether more than half of a reveal is its constant, so that the figure is only a bound."""
+        samples = self._samples[name][SCORED]
+        raw = samples.mean_outside_us - (samples.mean_aside_us if name != STUDENT else 0.0)
+        return samples.mean_constant_us(self.constants[SCORED]) > (1 - clocks.LEAST_SHARE) * raw
+
+
+def reference_clock(student: ContenderTiming) -> ReferenceClock:
+    if student.scored_lane.matched:
+        return "inside"
+    # Contradicting the clock must not help by what it does to the other side.
+    return "best" if clocks.MISMATCH in student.flags else "outside"
