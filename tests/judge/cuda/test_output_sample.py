@@ -74,7 +74,7 @@ def test_what_is_written_after_the_sample_is_counted(
 def test_late_work_escapes_by_chance_alone(transport: CudaTransport, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 64 positions, 1 % of the elements written late escape in about (1 - 0.01)^64 of the calls."""
     monkeypatch.setattr(output_sample, "POSITIONS", 64)
-    problem, seen, calls = problem_of("scale"), 0, 200
+    problem, seen, calls = problem_of("scale"), 0, 50
     inputs = [problem.make_inputs()]
     with Arena(Layout(problem), inputs, 0xFF, transport) as arena:
         (slot,) = arena.layout.written
@@ -87,4 +87,4 @@ def test_late_work_escapes_by_chance_alone(transport: CudaTransport, monkeypatch
             places[torch.randperm(len(places))[:late]] = 1.0
             seen += sample.late(arena.snapshot()) > 0
     expected = 1 - (1 - late / len(places)) ** 64
-    assert abs(seen / calls - expected) < 0.15  # over 4 standard errors
+    assert abs(seen / calls - expected) < 0.3  # 4 standard errors
