@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch", reason="needs torch (pip install torch)")
 from harness.device.cuda import CudaError, Device
 from harness.errors import DeviceError
 from harness.judge.device_kernels import FLUSH_BYTES
+from harness.judge.keystream import SecretGenerator
 from harness.judge.shared_memory import (
     CudaTransport,
     IpcMemory,
@@ -93,6 +94,19 @@ def test_a_reveal_is_preceded_by_a_flush(driver: FakeDriver) -> None:
     transport.before_reveal()
     assert [driver.calls(name) - count for name, count in zip(names, before, strict=True)] == [2, 2, 2]
     assert FLUSH_BYTES >= 4 * (60 << 20)
+    transport.close()
+
+
+def test_inputs_are_drawn_on_the_device(driver: FakeDriver) -> None:
+    """A generator on a device launches one kernel per draw, and draws what it would on the host."""
+    transport, key = opened(driver), bytes(range(32))
+    here, there = SecretGenerator(key), SecretGenerator(key, CPU, transport.kernels)
+    before = driver.calls("cuLaunchKernel")
+    for shape in ((), (3,), (2, 0), (5, 77)):
+        assert torch.equal(here.normal(shape), there.normal(shape))
+        assert torch.equal(here.uniform(shape, -1.5, 0.3), there.uniform(shape, -1.5, 0.3))
+        assert torch.equal(here.integers(shape, 2, 9), there.integers(shape, 2, 9))
+    assert driver.calls("cuLaunchKernel") - before == 9  # none for a shape without elements
     transport.close()
 
 
