@@ -217,7 +217,8 @@ def test_the_ptx_is_what_the_source_compiles_to(ptx: Path) -> None:
         pytest.skip("the text is that of nvcc 13.0")
     command = ["sh", Path(known.__file__).with_name("ptx.sh"), ptx.with_suffix(".cu")]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout == ptx.read_text()
+    of_its_path = re.compile(r"_INTERNAL_[0-9a-f]{8}_")
+    assert of_its_path.sub("", done.stdout) == of_its_path.sub("", ptx.read_text())
 
 
 @pytest.mark.parametrize("ptx", PTX, ids=lambda path: path.stem)
