@@ -246,7 +246,7 @@ class Grader:
                     torch.set_num_threads(1)
                     work.check = check(student.worker, work.loaded, self.target, self._settings.protocol)
                     _end_on(Stage.CHECK, work.check.finding)
-                    with frozen(student.worker):
+                    with self._set_aside(student.worker):
                         work.seen = self._instrumentation.inspect(
                             student.source, project, work.loaded, work.built.result
                         )
@@ -301,6 +301,14 @@ class Grader:
                 _end_after_import(cannot, failure or unregistered)
             _end_on(Stage.LOAD, failure)
             yield StudentWorker(worker, source)
+
+    def _set_aside(self, worker: WorkerClient) -> AbstractContextManager[None]:
+        """Stop a student's worker while others of the same project run. On a GPU it is ended: it may hold
+        memory without which another worker could not even start."""
+        if self._settings.device is None:
+            return frozen(worker)
+        worker.close()
+        return nullcontext()
 
     def _end_without_gpu(self, build: BuildResult, cannot: Finding) -> None:
         """Raises StageEnded where a CUDA package cannot even be imported here."""

@@ -192,6 +192,7 @@ def test_a_project_for_cuda_is_graded_over_the_stand_ins(
         wrong = grader.grade(universal({"torch-ext/scale/numbers.py": "FACTOR = 1.01\n"}), SCALE)
         assert wrong.finding.cause is Cause.WRONG_VALUES, wrong.finding
         assert set(outer.devices) == {WHOLE}
+        assert outer.alone and grade.evidence is not None  # traced in a process of its own
     finally:
         grader.close()
 

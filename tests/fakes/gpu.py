@@ -60,6 +60,9 @@ class WithoutDevice(Wrapped):
         self._events, self._code = events, code
         self.devices: list[str | None] = []
         """What each job asked for."""
+        self.alone = True
+        """No worker of a project was started beside another."""
+        self._projects: list[Process] = []
 
     def start(self, job: Job) -> Process:
         """Report, then start."""
@@ -67,4 +70,8 @@ class WithoutDevice(Wrapped):
         if self._events is not None:
             with self._events.open("a") as log:
                 log.write(f"{self._code}\n")
-        return self.inner.start(dataclasses.replace(job, device=None))
+        process = self.inner.start(dataclasses.replace(job, device=None))
+        if "project" in job.inputs:
+            self.alone = self.alone and all(one.wait(0) is not None for one in self._projects)
+            self._projects.append(process)
+        return process
