@@ -34,6 +34,7 @@ from tools.gpu_results import Entry, Fact, Ledger, Status
 FAST_S = 12.0
 """Items with a longer estimate are slow tests on the stand-ins."""
 _ALL_S = 7 * 24 * 3600.0
+_NAMED = 40
 _FACTS = pytest.StashKey[dict[str, Fact]]()
 _ITEMS = pytest.StashKey["GpuItems"]()
 
@@ -132,16 +133,17 @@ class GpuItems:
                 item.extra_keyword_matches.add(found[item].name)
                 if self.slot is None and found[item].estimate_s > FAST_S:
                     item.add_marker(pytest.mark.slow)
-        self._checks = {item.nodeid: check for item, check in found.items()}
+        by_rank = sorted(found, key=lambda item: found[item].rank)
+        self._checks = {item.nodeid: found[item] for item in by_rank}
         named = bool(config.getoption("keyword", ""))
         finished = [item for item in found if not named and self._finished(found[item])]
         config.hook.pytest_deselected(items=finished)
-        wanted = sorted((item for item in found if item not in finished), key=lambda one: found[one].rank)
+        wanted = [item for item in by_rank if item not in finished]
         items[:] = [*(item for item in items if item not in found), *wanted]
 
     def _finished(self, check: Check) -> bool:
         entry = None if self.ledger is None else self.ledger.entry(check.name)
-        return entry is not None and entry.finished
+        return entry is not None and entry.finished and not (check.essential and entry.status == "failed")
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
@@ -196,7 +198,8 @@ class GpuItems:
         terminalreporter.section(f"GPU: {self.ledger.path}")
         for word, names in (("failed", self._named("failed")), ("owed, run it again", self._named(None))):
             if names:
-                terminalreporter.line(f"{word}: {', '.join(names)}")
+                more = f", and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+                terminalreporter.line(f"{word}: {', '.join(names[:_NAMED])}{more}")
 
     def _named(self, status: Status | None) -> list[str]:
         """Items whose recorded result is this one; None: that have none."""
