@@ -165,7 +165,7 @@ def test_stop(gpu: Bench, facts: dict[str, Fact], benchmark: Any) -> None:
     "rows",
     [pytest.param(rows, marks=pytest.mark.gpu(rank=13 if rows > 4096 else 4)) for rows in ROWS["cuda"]],
 )
-def test_aa(rows: int, gpu: Bench, facts: dict[str, Fact]) -> None:
+def test_aa(rows: int, gpu: Bench, facts: dict[str, Fact], benchmark: Any) -> None:
     """The null project, and one reference against itself, at one size."""
     loaded = _narrow(experts()[FIRST_TASK]) if gpu.emulated else experts()[FIRST_TASK]
     with judging(gpu) as judge, judge.workers() as workers:
@@ -177,7 +177,9 @@ def test_aa(rows: int, gpu: Bench, facts: dict[str, Fact]) -> None:
         conditions, cpus = Conditions(judge.gpu.telemetry), judge_and_worker_cpus()[0]
         session = Session(numbers, judge.gpu.transport, conditions, cpus)
         blocks = 2 if gpu.emulated else numbers.clean_blocks
-        found = calibrate(workers.start, loaded, timed, session, processes=_AA_PROCESSES, blocks=blocks)
+        told = {"processes": _AA_PROCESSES, "blocks": blocks}
+        found = benchmark.pedantic(calibrate, args=(workers.start, loaded, timed, session), kwargs=told)
+    benchmark.extra_info["calibration"] = found.model_dump(mode="json")
     (size,) = found.sizes
     facts |= scalars("", found) | scalars("", size)
     facts |= scalars("ratio_", size.ratio) | scalars("outside_ratio_", size.outside_ratio)
