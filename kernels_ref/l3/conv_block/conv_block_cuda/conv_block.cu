@@ -5,7 +5,8 @@
 // weights (channels x K) * patches (K x pixels). In NCHW the channels of a pixel lie far apart, so image and weights
 // are first copied with the channels innermost, padded with zeros to a multiple of 8: a pass over memory that is small
 // beside the product, after which every piece of a patch is an aligned vector of 16 bytes, whatever the sizes.
-// Then blocks of 4 warps make 128 x 128 outputs (64 x 128 for few channels): `cp.async` brings 64 channels at one
+// Convolutions of many channels then go to hopper.cu (TMA and wgmma), where the device is a Hopper. For all others,
+// blocks of 4 warps make 128 x 128 outputs (64 x 128 for few channels): `cp.async` brings 64 channels at one
 // filter position into a ring of three stages, zeros in place of what lies outside image or matrix; 16-byte chunks are
 // exchanged within a row (chunk ^ row % 8), so that `ldmatrix` meets no bank twice; each warp multiplies 64 x 64 with
 // `mma.sync`. The sums go through shared memory as float32, so that residual and output move as whole
@@ -25,6 +26,7 @@
 #include <torch/headeronly/core/ScalarType.h>
 
 #include "../torch-ext/torch_binding.h"
+#include "hopper.h"
 
 namespace {
 
@@ -33,6 +35,7 @@ constexpr int kStages = 3;
 constexpr int kColumns = 128;         // pixels of a block
 constexpr int kDepth = 64;            // channels of a stage: rows of 128 bytes, 8 chunks of 16
 constexpr int kPitch = kColumns + 8;  // floats of a row of results in shared memory
+constexpr int kFilterRun = 256;       // channels of a filter that are packed at one time
 
 // N elements moved as one access of N * sizeof(T) bytes.
 template <typename T, int N>
@@ -49,13 +52,6 @@ template <>
 __device__ __forceinline__ __half from_float<__half>(float v) { return __float2half_rn(v); }
 template <>
 __device__ __forceinline__ __nv_bfloat16 from_float<__nv_bfloat16>(float v) { return __float2bfloat16_rn(v); }
-
-struct Shape {
-  int64_t batch, in_channels, out_channels, height, width;
-  int64_t padded;  // input channels, rounded up to a multiple of 8
-  __host__ __device__ int64_t image() const { return height * width; }
-  __host__ __device__ int64_t pixels() const { return batch * image(); }
-};
 
 // ---- copies with the channels innermost
 
@@ -100,13 +96,22 @@ __global__ void __launch_bounds__(256) pack_image(T* __restrict__ to, const T* _
   }
 }
 
-// weight (out_channels, in_channels, 9) -> to (out_channels, 9, padded).
+// weight (out_channels, in_channels, 9) -> to (out_channels, 9, padded): a block turns kFilterRun channels of a filter
+// around, `runs` of which make the filter.
 template <typename T>
-__global__ void __launch_bounds__(256) pack_weight(T* __restrict__ to, const T* __restrict__ weight, const Shape s) {
-  const int64_t i = static_cast<int64_t>(blockIdx.x) * 256 + threadIdx.x;
-  if (i >= s.out_channels * 9 * s.padded) return;
-  const int64_t c = i % s.padded, tap = i / s.padded % 9, o = i / s.padded / 9;
-  to[i] = c < s.in_channels ? weight[(o * s.in_channels + c) * 9 + tap] : from_float<T>(0.0f);
+__global__ void __launch_bounds__(kFilterRun) pack_weight(T* __restrict__ to, const T* __restrict__ weight,
+                                                          const Shape s, int runs) {
+  __shared__ T part[kFilterRun * 9];
+  const int64_t o = blockIdx.x / runs, first = static_cast<int64_t>(blockIdx.x % runs) * kFilterRun;
+  const int64_t left = s.in_channels - first;
+  const int channels = left < kFilterRun ? static_cast<int>(left) : kFilterRun, c = threadIdx.x;
+  for (int i = c; i < channels * 9; i += kFilterRun) part[i] = weight[(o * s.in_channels + first) * 9 + i];
+  __syncthreads();
+  if (first + c >= s.padded) return;
+#pragma unroll
+  for (int tap = 0; tap < 9; ++tap) {
+    to[(o * 9 + tap) * s.padded + first + c] = c < channels ? part[c * 9 + tap] : from_float<T>(0.0f);
+  }
 }
 
 // ---- the product
@@ -301,13 +306,20 @@ void launch_product(T* out, const T* x, const T* weight, const T* bias, const T*
 // `packed_x` and `packed_weight`: room for the copies with the channels innermost.
 template <typename T>
 void launch(T* out, const T* x, const T* weight, const T* bias, const T* residual, T* packed_x, T* packed_weight,
-            const Shape& s, cudaStream_t stream) {
+            const Shape& s, bool hopper, cudaStream_t stream) {
   const dim3 grid(static_cast<unsigned>((s.image() + 63) / 64), static_cast<unsigned>((s.padded + 63) / 64),
                   static_cast<unsigned>(s.batch));
   const bool whole = s.image() % 8 == 0;
   pack_image<T><<<grid, 256, 0, stream>>>(packed_x, x, s, whole && aligned(x));
-  const int64_t weights = s.out_channels * 9 * s.padded;
-  pack_weight<T><<<static_cast<unsigned>((weights + 255) / 256), 256, 0, stream>>>(packed_weight, weight, s);
+  const int64_t runs = (s.padded + kFilterRun - 1) / kFilterRun;
+  pack_weight<T><<<static_cast<unsigned>(s.out_channels * runs), kFilterRun, 0, stream>>>(packed_weight, weight, s,
+                                                                                          static_cast<int>(runs));
+  // Smaller ones would mostly multiply zeros.
+  if (hopper && s.in_channels >= 64 && s.out_channels >= 64 &&
+      conv_block_by_warp_groups(out, packed_x, packed_weight, bias, residual, s, std::is_same_v<T, __nv_bfloat16>,
+                                stream)) {
+    return;
+  }
   const bool vectors = whole && aligned(out) && aligned(residual);
   if (s.out_channels <= 64) {
     launch_product<T, 2>(out, packed_x, packed_weight, bias, residual, s, vectors, stream);
@@ -350,12 +362,14 @@ void conv_block(const torch::stable::Tensor& out, const torch::stable::Tensor& x
   const auto stream = static_cast<cudaStream_t>(raw_stream);
   const auto packed_x = torch::stable::new_empty(x, {s.pixels() * padded});
   const auto packed_weight = torch::stable::new_empty(x, {s.out_channels * 9 * padded});
+  int major = 0;
+  cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, x.get_device_index());
   const auto run = [&](auto kind) {
     using T = decltype(kind);
     const auto read = [](const torch::stable::Tensor& t) { return static_cast<const T*>(t.const_data_ptr()); };
     const auto write = [](const torch::stable::Tensor& t) { return static_cast<T*>(t.mutable_data_ptr()); };
     launch(write(out), read(x), read(weight), read(bias), read(residual), write(packed_x), write(packed_weight), s,
-           stream);
+           major == 9, stream);
   };
   switch (x.scalar_type()) {
     case ScalarType::Half: run(__half{}); break;
