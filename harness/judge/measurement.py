@@ -43,6 +43,8 @@ _GONE_TURNS = 4
 """Of each reference with the student's process gone, and as many beside the null project as control."""
 _LIFE_BLOCKS = 2
 _SHORT_WARM_UP_S = 0.05
+_MOST_STRETCH, _EXTRA_BLOCKS = 2.0, 2
+"""Where blocks are disturbed, the stage takes at most this many times as long, or so many blocks more."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,11 @@ def ratio(logs: Sequence[float], unit: RatioUnit = "blocks", *, resolved: bool =
 
 
 class Measurement:
-    def __init__(self, problem: Problem, candidates: Candidates, session: Session) -> None:
+    def __init__(
+        self, problem: Problem, candidates: Candidates, session: Session, workloads: int = 1
+    ) -> None:
+        """`workloads`: how many share the time of the stage."""
+        self._blocks_s = session.numbers.stage_s / workloads
         self._numbers, self._conditions, self._board = session.numbers, session.conditions, session.board
         self._problem = problem
         self._sampler = Sampler(problem, session.numbers, session.transport)
@@ -95,10 +101,10 @@ class Measurement:
             self.samples = {name: lanes() for name in self._candidates.start}
             self._gone = {name: lanes() for name in self.samples if name != STUDENT}
             self._spent_s = dict.fromkeys(self.samples, 0.0)
+            began = time.monotonic()
             for block in range(self._numbers.most_blocks):
                 self._block(block)
-                clean = block + 1 - len(self._disturbed)
-                if clean >= self._numbers.clean_blocks and all(map(self._enough, self.samples)):
+                if self._finished(block + 1, time.monotonic() - began):
                     break
             else:
                 if self._numbers.half_width is not None:
@@ -173,6 +179,12 @@ class Measurement:
                 visit, [us for n, us in pace_us.items() if n not in (STUDENT, NULL)]
             )
         return self._sampler.again(visit, pace_us.get(name, 0.0))
+
+    def _finished(self, blocks: int, took_s: float) -> bool:
+        clean, wanted = blocks - len(self._disturbed), self._numbers.clean_blocks
+        if self._blocks_s and blocks >= wanted + _EXTRA_BLOCKS and took_s >= _MOST_STRETCH * self._blocks_s:
+            return True
+        return took_s >= self._blocks_s and clean >= wanted and all(map(self._enough, self.samples))
 
     def _enough(self, name: str) -> bool:
         numbers, both = self._numbers, self.samples[name]
@@ -434,7 +446,7 @@ def time_project(candidates: Candidates, timed: list[Problem], session: Session)
     with settled_judge(session.judge_cpus):
         try:
             for problem in timed:
-                measurements.append(Measurement(problem, candidates, session))
+                measurements.append(Measurement(problem, candidates, session, len(timed)))
                 measurements[-1].measure()
             candidates.dismiss()
             timings = [measurement.finish() for measurement in measurements]

@@ -60,6 +60,9 @@ class Numbers:
     fresh_processes: bool
     """Each turn is in a process of its own, so that a block compares process pairs."""
     compiled: bool
+    stage_s: float = 0.0
+    """Blocks of all timed workloads together take at least this long, however wide the interval is: stopping
+    at a narrow one would make it too narrow."""
     least_samples: int = 0
     least_measured_s: float = 0.0
     """Time in calls of each candidate, before the interval may stop it."""
@@ -71,6 +74,8 @@ class Numbers:
     warm_up_calls: int = 10
     batch_sets: tuple[int, int] = (2, 128)
     """Fewest and most input sets revealed at once; the workload's time decides, and memory."""
+    avoidable: float = 0.02
+    """Of a batch of calls: the most that a reveal's constant, which can be avoided, should be."""
     calls_per_visit: tuple[int, int] = (1, 3)
     """Single reveals beside each batch: their number is secret."""
     secondary: bool = False
@@ -83,7 +88,15 @@ class Numbers:
 
 
 _NUMBERS: dict[Protocol, Numbers] = {
-    "quick": Numbers(clean_blocks=5, most_blocks=7, fresh_processes=False, compiled=False),
+    "quick": Numbers(
+        clean_blocks=5,
+        most_blocks=60,
+        fresh_processes=False,
+        compiled=False,
+        stage_s=7.0,
+        warm_up_s=0.2,
+        avoidable=0.04,
+    ),
     "full": Numbers(
         clean_blocks=5,
         most_blocks=10,
@@ -102,7 +115,14 @@ _NUMBERS: dict[Protocol, Numbers] = {
 # A kernel of 10 us beside a reveal of some 100 us: only large batches make the constant small. Not calibrated
 # on a GPU yet; memory and the drawing of inputs bound them.
 _ON_DEVICE: dict[Protocol, dict[str, Any]] = {
-    "quick": {"clean_blocks": 3, "most_blocks": 5, "batch_sets": (2, 1024)},
+    "quick": {
+        "clean_blocks": 3,
+        "most_blocks": 5,
+        "stage_s": 0.0,
+        "warm_up_s": 0.5,
+        "avoidable": 0.02,
+        "batch_sets": (2, 1024),
+    },
     "full": {"batch_sets": (8, 2048), "flush": False},
 }
 

@@ -27,8 +27,6 @@ from harness.judge.worker_client import Failed, WorkerClient
 from harness.judge.worker_reply import Mode, Reveal, SecondaryMode
 from harness.records.timing import Secondary
 
-AVOIDABLE_SHARE = 0.02
-"""Of a batch of calls: the most that a reveal's constant, which can be avoided, should be."""
 _SCOUTS, _SCOUT_SETS = 4, 8
 """Reveals of each size by the null project, and sets of the larger size, before batches are sized."""
 _FASTER = 2.0
@@ -59,9 +57,9 @@ class Unverified(NamedTuple):
     snapshot: torch.Tensor
 
 
-def batch_sets(constant: Constant, call_us: float, fewest: int, most: int) -> int:
-    """The fewest sets of which the constant of a reveal is at most 2 %; `most` where it never is."""
-    share_us = AVOIDABLE_SHARE * call_us - constant.per_set_us
+def batch_sets(constant: Constant, call_us: float, share: float, fewest: int, most: int) -> int:
+    """The fewest sets of which the constant of a reveal is at most that share; `most` where it never is."""
+    share_us = share * call_us - constant.per_set_us
     wanted = math.ceil(constant.us / share_us) if share_us > 0 else most
     return max(1, min(max(fewest, wanted), most))
 
@@ -109,7 +107,7 @@ class Sampler:
 
     def _sets_for(self, call_us: float) -> int:
         fewest, most = self.numbers.batch_sets
-        return batch_sets(self._constant, call_us, fewest, min(most, self.room))
+        return batch_sets(self._constant, call_us, self.numbers.avoidable, fewest, min(most, self.room))
 
     def _reference_us(self, inputs: Tensors) -> float:
         start = time.perf_counter()

@@ -104,10 +104,10 @@ def measured(
     found = {name: lanes() for name in (STUDENT, "eager", NULL)}
     constant = _scouted(device, timed, random)
     workers = {STUDENT: student, "eager": HONEST, NULL: Worker(speed=math.inf)}
-    room = batch_sets(constant, timed.reference_us / _FASTER, 2, min(most, timed.room))
+    room = batch_sets(constant, timed.reference_us / _FASTER, 0.02, 2, min(most, timed.room))
 
     def wanted(call_us: float) -> int:
-        sets = batch_sets(constant, call_us, 2, room)
+        sets = batch_sets(constant, call_us, 0.02, 2, room)
         return min(room, max(2, min(sets, int(_BATCH_S * 1e6 / call_us))))
 
     for block in range(blocks):
