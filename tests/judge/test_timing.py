@@ -59,7 +59,7 @@ def loaded(worker: HonestWorker, source: Source) -> WorkerClient:
     return contender
 
 
-QUICK = replace(numbers_of("quick", on_device=False), batch_sets=(2, 4))
+QUICK = replace(numbers_of("quick", on_device=False), batch_sets=(2, 4), stage_s=0.0, most_blocks=7)
 FULL = replace(
     numbers_of("full", on_device=False), most_s=0.4, most_blocks=6, warm_up_s=0.01, batch_sets=(2, 3)
 )
