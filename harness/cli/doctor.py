@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import statistics
 import sys
 import time
 from collections.abc import Iterator
@@ -30,11 +31,10 @@ from harness.device.telemetry import Conditions, Telemetry
 from harness.errors import DeviceError, InfraError
 from harness.grading.workers import GradeSettings, Workers
 from harness.judge.calibration import TASK, calibrate, sizes_of
-from harness.judge.clock import MOST_DOUBT
 from harness.judge.measurement import Session
 from harness.judge.usable_gpu import refused
-from harness.records import MachineFacts, Ratio, Record, Target
-from harness.records.timing import Calibration
+from harness.records import MachineFacts, Record, Target
+from harness.records.timing import Calibration, CalibrationPair
 from harness.suite.catalogue import select_tasks
 from harness.text import first_line
 from sandboxes.registry import BACKENDS, PROMISES, open_sandbox, run_self_test
@@ -258,9 +258,9 @@ def calibrate_here(target: Target, sandbox: str, cache: Path | None) -> Calibrat
             numbers, conditions = workers.numbers, Conditions(Telemetry(device))
             session = Session(numbers, workers.transport, conditions, judge_cpus)
             # On a GPU, a process for every turn takes seconds each.
-            counts = {} if device is None else {"processes": 2, "blocks": numbers.clean_blocks}
+            counts = {} if device is None else {"equal": 2, "known": 2}
             timed = sizes_of(loaded, target, workers.transport, numbers)
-            print(f"timing {TASK} against itself: about half a minute ...", file=sys.stderr)
+            print(f"timing {TASK} in pairs of a known ratio: about five minutes ...", file=sys.stderr)
             found = calibrate(workers.start, loaded, timed, session, **counts)
     finally:
         workers.close()
@@ -270,43 +270,43 @@ def calibrate_here(target: Target, sandbox: str, cache: Path | None) -> Calibrat
     )
 
 
-def _ratio(found: Ratio) -> str:
-    interval = "n/a" if found.low is None or found.high is None else f"{found.low:.3f}, {found.high:.3f}"
-    return f"{found.value:.3f} ({interval})"
-
-
 def timing_lines(calibration: Calibration) -> Iterator[str]:
-    """The figures of each size, the rates of false alarms, and what they mean for this host."""
+    """What pairs of a known ratio were found to be, and what that means for this host."""
+    every = calibration.pairs
     yield (
-        f"{calibration.task} against itself: {calibration.processes} equal processes, sandbox "
+        f"{calibration.task}: {len(every)} pairs of a known ratio, each in processes of its own; sandbox "
         f"{calibration.sandbox}, transport {calibration.transport}, {calibration.wall_s} s"
     )
-    for one in calibration.sizes:
-        reveals = ", ".join(f"{shake.median_us:.1f} us ({shake.lane})" for shake in one.hand_shake)
-        doubt = one.uncertainty_us / one.outside_us
-        yield f"{one.bytes_moved / 2**20:.3g} MiB moved: empty reveal {reveals}"
+    for shake in calibration.hand_shake:
         yield (
-            f"  call {one.outside_us:.1f} us, u {one.uncertainty_us:.1f} us ({doubt:.0%})"
-            + (": over 5 %, so no claim is used" if doubt > MOST_DOUBT else "")
+            f"{shake.bytes_moved / 2**20:.3g} MiB moved, {shake.lane}: empty reveal {shake.median_us:.1f} us "
+            f"(95 %: {shake.p95_us:.1f}), {shake.per_set_us:.2f} us for each input set"
         )
-        yield (
-            f"  equal processes, 1 is right: {_ratio(one.ratio)} by own clocks, "
-            f"{_ratio(one.outside_ratio)} by the outside clock"
-        )
-    for alarm in calibration.false_alarms:
-        yield (
-            f'"faster" by {alarm.protocol} (clock: {alarm.clock}) is a false alarm in '
-            f"{alarm.rate_with_gate:.1%} of {alarm.comparisons:,} comparisons of equals"
-        )
+    for truth in sorted({one.truth for one in every}):
+        yield _pairs_line(truth, [one for one in every if one.truth == truth])
+    yield f"{calibration.timed_share:.1%} of the time was in timed calls"
     disturbed = f"{calibration.disturbed_blocks} of {calibration.blocks} blocks were disturbed"
     if not calibration.noisy:
-        yield f"quiet host: {disturbed}, and every A/A interval is within 5 %"
-        if any(alarm.rate_with_gate > ALLOWED_ALARMS for alarm in calibration.false_alarms):
-            yield "more than 5 % of false alarms: equal processes differ, rank by `full` only"
+        yield f"quiet host: {disturbed}"
+        if sum(one.missed for one in every) > ALLOWED_ALARMS * len(every):
+            yield "more than 5 % of the pairs missed: equal processes differ, rank by `full` only"
         return
     why = f" ({'; '.join(calibration.disturbances[:3])})" if calibration.disturbances else ""
-    yield f"noisy host: {disturbed}{why}, or an A/A interval is wider than 5 %"
+    yield f"noisy host: {disturbed}{why}, or half of the intervals are wider than 5 %"
     yield (
         "Speedups measured now are shown and never ranked. End other programs, give liftbench two cores "
         "that nothing else uses (taskset, isolcpus, cpusets), avoid shared virtual machines, and repeat."
+    )
+
+
+def _pairs_line(truth: float, pairs: list[CalibrationPair]) -> str:
+    errors = [abs(one.ratio.value / truth - 1) for one in pairs]
+    widths = [one.half_width for one in pairs if one.half_width is not None]
+    width = f"{statistics.median(widths):.1%}" if widths else "n/a"
+    what = "false alarms" if truth == 1 else "wrong by more than the interval and 2 %"
+    outside = sum(one.clock == "outside" for one in pairs)
+    return (
+        f"true ratio {truth:.2f}: {len(pairs)} pairs, median error {statistics.median(errors):.1%}, worst "
+        f"{max(errors):.1%}, half-width of the interval {width}; {what}: {sum(one.missed for one in pairs)}"
+        f"; {outside} by the outside clock alone"
     )

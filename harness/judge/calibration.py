@@ -1,45 +1,44 @@
-"""A/A calibration: what the clock reports for candidates that are the same. No student code takes part."""
+"""The clock, tried on pairs whose ratio is known: equal ones, and such that one takes twice the other's time.
+
+No student code takes part. Every pair has processes of its own, and is compared as a student and a reference.
+"""
 
 from __future__ import annotations
 
-import itertools
-import math
 import random
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import Final, NamedTuple, get_args
+from pathlib import Path
+from typing import Final
 
-from harness import stats
 from harness.device.telemetry import MOST_DROPPED
+from harness.judge import known_time
 from harness.judge.candidates import NULL, STUDENT, Candidates
-from harness.judge.clock import Samples, constant_of
+from harness.judge.clock import Lanes, Samples, constant_of
 from harness.judge.guarded_buffers import Layout
 from harness.judge.measurement import Measurement, Session, ratio, settled_judge
 from harness.judge.problem import Problem, Tensors
 from harness.judge.protocol import Numbers
+from harness.judge.scoring import UNRESOLVED, Scores
 from harness.judge.shared_memory import Transport
 from harness.judge.worker_client import Source, WorkerClient
-from harness.records import ClockName, LaneName, Protocol, Ratio, Target
-from harness.records.timing import BlockTelemetry, Calibration, FalseAlarms, HandShake, SizeFigures
+from harness.records import LaneName, Target
+from harness.records.timing import Calibration, CalibrationPair, HandShake
 from harness.suite.catalogue import LoadedTask
 
-PROCESSES = 4
-BLOCKS = 10
-COMPARISONS = 2000
-"""For each size, protocol and clock: a rate of 5 % then has a standard error of 0.5 points."""
-MINIMUM_EFFECT = 1.02
-WIDEST_INTERVAL = 0.05
-"""An A/A ratio with a wider interval means that the host is loaded (our choice)."""
+PAIRS: Final = 30
+"""Of each kind."""
+WIDEST_INTERVAL: Final = 0.05
+"""Half-width of a ratio's interval: where the median is wider, the host is loaded (our choice)."""
 TASK: Final = "l1/softmax"
 """Any shape can be made of it, and its reference is one operator of PyTorch."""
 ROWS: Final[dict[Target, tuple[int, ...]]] = {"cpu": (8, 64, 384), "cuda": (64, 4096, 65536)}
 _POOL: Final = 6
-_CLOCKS: tuple[ClockName, ...] = ("inside", "outside")
-
-Scores = Mapping[ClockName, Sequence[Sequence[float]]]
+_SHARE_STAGE: Final = 3
+"""Workloads that share a stage's time, of which a pair is one: tasks have 2 or 3."""
 
 
 class Repeated(Problem):
@@ -70,139 +69,108 @@ def sizes_of(loaded: LoadedTask, target: Target, transport: Transport, numbers: 
 def calibrate(
     start: Callable[[Source], WorkerClient],
     loaded: LoadedTask,
-    timed: Sequence[Problem],
+    sizes: Sequence[Problem],
     session: Session,
     *,
-    processes: int = PROCESSES,
-    blocks: int = BLOCKS,
+    equal: int = PAIRS,
+    known: int = PAIRS,
 ) -> Calibration:
-    """Time the reference of a task against itself at the sizes of `timed`; the caller holds the machine's
-    lock. Raises InfraError."""
-    names = [STUDENT, *(f"again {i}" for i in range(1, processes)), NULL]
-    source = Source("reference", loaded.reference_path, "liftbench_reference", "reference")
-    starts: dict[str, Callable[[], WorkerClient]] = {
-        name: partial(start, Source("null") if name == NULL else source) for name in names
-    }
-    with ExitStack() as workers, settled_judge(session.judge_cpus):
-        resident = {}
-        # What a frozen process has started on a device continues: there each turn has its own process.
-        for name in names if session.transport.stops_with_process else ():
-            resident[name] = workers.enter_context(starts[name]())
-            resident[name].load()
-        numbers = replace(session.numbers, clean_blocks=blocks, most_blocks=blocks + 2, fresh_processes=False)
-        own = replace(session, numbers=numbers)
-        found = [_measure(problem, Candidates(starts, resident), own) for problem in timed]
-    measured = [block for one in found for block in one.blocks]
-    reasons = dict.fromkeys(reason for block in measured for reason in block.disturbed)
+    """Measure that many pairs of equal references, at each of `sizes` in turn, and of one that takes half as
+    long; the caller holds the machine's lock. Raises InfraError."""
+    reference = Source("reference", loaded.reference_path, "liftbench_reference", "reference")
+    slow = Source("reference", Path(known_time.__file__), "liftbench_known_time", "long")
+    tried = [(sizes[i % len(sizes)], reference, reference, 1.0) for i in range(equal)]
+    truth = known_time.LONG_US / known_time.SHORT_US
+    tried += [(sizes[0], replace(slow, function="short"), slow, truth) for _ in range(known)]
+    random.shuffle(tried)
+    with settled_judge(session.judge_cpus):
+        found = [_Pair(start, *one, session) for one in tried]
+    measured = [block for one in found for block in one.measurement.telemetry]
     disturbed = sum(bool(block.disturbed) for block in measured)
-    wide = any(_is_wide(one.figures.ratio) for one in found)
+    pairs = tuple(one.figures for one in found)
+    widths = [one.half_width for one in pairs if one.half_width is not None]
+    wide = not widths or statistics.median(widths) > WIDEST_INTERVAL
+    shares = [one.measurement.timed_share for one in found]
     return Calibration(
         task=loaded.task.id,
         transport=session.transport.name,
         transport_facts=session.transport.facts(),
-        processes=processes,
-        sizes=tuple(one.figures for one in found),
-        false_alarms=tuple(
-            false_alarms([one.scores[clock] for one in found], protocol, clock, session.numbers.clean_blocks)
-            for protocol, clock in itertools.product(get_args(Protocol), _CLOCKS)
-        ),
+        pairs=pairs,
+        hand_shake=tuple(_hand_shakes(found)),
+        timed_share=statistics.fmean(shares),
         blocks=len(measured),
         disturbed_blocks=disturbed,
-        disturbances=tuple(reasons),
+        disturbances=tuple(dict.fromkeys(reason for block in measured for reason in block.disturbed)),
         noisy=disturbed > MOST_DROPPED * len(measured) or wide,
     )
 
 
-class _Found(NamedTuple):
-    figures: SizeFigures
-    scores: Scores
-    blocks: tuple[BlockTelemetry, ...]
+class _Pair:
+    """One pair, measured."""
+
+    def __init__(
+        self,
+        start: Callable[[Source], WorkerClient],
+        problem: Problem,
+        student: Source,
+        reference: Source,
+        truth: float,
+        session: Session,
+    ) -> None:
+        sources = {STUDENT: student, "eager": reference, NULL: Source("null")}
+        starts: dict[str, Callable[[], WorkerClient]] = {n: partial(start, one) for n, one in sources.items()}
+        with ExitStack() as workers:
+            resident = {}
+            # What a frozen process has started on a device continues: there each turn has its own process.
+            for name in starts if session.transport.stops_with_process else ():
+                resident[name] = workers.enter_context(starts[name]())
+                resident[name].load()
+            own = replace(session, numbers=replace(session.numbers, fresh_processes=False))
+            self.measurement = Measurement(problem, Candidates(starts, resident), own, _SHARE_STAGE)
+            self.measurement.measure()
+        samples = self.measurement.samples
+        compared = Scores({**samples, STUDENT: _without_copies(samples[STUDENT])}).compare()
+        lane = compared.student.scored_lane
+        self.figures = CalibrationPair(
+            workload=problem.workload.name,
+            bytes_moved=problem.bytes_moved,
+            truth=truth,
+            ratio=ratio(compared.logs, resolved=UNRESOLVED not in compared.flags),
+            clock=compared.clock,
+            outside_us=lane.outside_us,
+            uncertainty_us=lane.uncertainty_us,
+            flags=tuple(sorted(compared.flags)),
+        )
 
 
-def _measure(problem: Problem, candidates: Candidates, session: Session) -> _Found:
-    measurement = Measurement(problem, candidates, session)
-    measurement.measure()
-    found = measurement.scores
-    timing = found.timing(STUDENT, trusted=True)
-    rows = [name for name in candidates.start if name != NULL]
-    scores = {
-        clock: [list(found.block_us(name, clock, trusted=True).values()) for name in rows]
-        for clock in _CLOCKS
+def _without_copies(samples: Lanes) -> Lanes:
+    """A reference in a student's place returns its results; copying them is no part of its time."""
+    return {
+        lane: Samples(
+            [replace(one, outside_us=one.outside_us - one.aside_us, aside_us=0.0) for one in some.reveals]
+        )
+        for lane, some in samples.items()
     }
-    figures = SizeFigures(
-        workload=problem.workload.name,
-        dtype=problem.dtype,
-        bytes_moved=problem.bytes_moved,
-        hand_shake=tuple(_hand_shake(*lane) for lane in measurement.samples[NULL].items()),
-        lane=timing.lane,
-        inside_us=timing.scored_lane.inside.mean_us,
-        outside_us=timing.scored_lane.outside_us,
-        uncertainty_us=timing.scored_lane.uncertainty_us,
-        latency_us=timing.latency_us,
-        ratio=_ratio(*scores["inside"][:2]),
-        outside_ratio=_ratio(*scores["outside"][:2]),
-        process_spread=process_spread(scores["inside"]) if candidates.resident else None,
-    )
-    return _Found(figures, scores, measurement.telemetry)
 
 
-def _hand_shake(lane: LaneName, samples: Samples) -> HandShake:
+def _hand_shakes(pairs: Sequence[_Pair]) -> Iterator[HandShake]:
+    """What reveals to the null project took in the first pair of each size."""
+    first = {pair.figures.bytes_moved: pair for pair in reversed(pairs)}
+    for size, pair in sorted(first.items()):
+        for lane, samples in pair.measurement.samples[NULL].items():
+            yield _hand_shake(size, lane, samples)
+
+
+def _hand_shake(size: int, lane: LaneName, samples: Samples) -> HandShake:
     constant = constant_of(samples)
     values = [one.outside_us - constant.per_set_us * one.calls for one in samples.reveals]
     parts = statistics.quantiles(values, n=20, method="inclusive")
-    median_us = statistics.median(values)
-    return HandShake(lane=lane, reveals=len(values), c05_us=parts[0], median_us=median_us, p95_us=parts[-1])
-
-
-def _ratio(first: Sequence[float], second: Sequence[float]) -> Ratio:
-    return ratio([math.log(b / a) for a, b in zip(first, second, strict=True)])
-
-
-def _is_wide(found: Ratio) -> bool:
-    if found.low is None or found.high is None:
-        return found.n < 2
-    return (found.high - found.low) / (2 * found.value) > WIDEST_INTERVAL
-
-
-def process_spread(rows: Sequence[Sequence[float]]) -> float | None:
-    means = [statistics.fmean(math.log(value) for value in row) for row in rows]
-    return math.expm1(statistics.stdev(means)) if len(means) > 1 else None
-
-
-def false_alarms(
-    sizes: Sequence[Sequence[Sequence[float]]],
-    protocol: Protocol,
-    clock: ClockName,
-    draws: int,
-) -> FalseAlarms:
-    """How often one of two equal candidates is called faster, by resampling recorded blocks.
-
-    sizes: for each size (processes, blocks) microseconds. `quick` draws one pair of processes and `draws` of
-    its blocks; `full` draws `draws` pairs of processes and one block of each.
-    """
-    order = random.Random(0)  # draws nothing secret
-    plain = gated = 0
-    for rows in sizes:
-        for _ in range(COMPARISONS):
-            estimate = stats.log_ratio_interval(_drawn(rows, protocol, draws, order))
-            faster = estimate.interval is not None and estimate.interval.low > 1.0
-            plain += faster
-            gated += faster and estimate.value >= MINIMUM_EFFECT
-    total = COMPARISONS * len(sizes)
-    rates = {"rate": plain / total, "rate_with_gate": gated / total}
-    return FalseAlarms(protocol=protocol, clock=clock, comparisons=total, **rates)
-
-
-def _drawn(
-    rows: Sequence[Sequence[float]], protocol: Protocol, draws: int, order: random.Random
-) -> list[float]:
-    if protocol == "quick":
-        first, second = order.sample(rows, 2)
-        blocks = order.sample(range(len(first)), draws)
-        return [math.log(second[block] / first[block]) for block in blocks]
-    logs = []
-    for _ in range(draws):
-        first, second = order.sample(rows, 2)
-        block = order.randrange(len(first))
-        logs.append(math.log(second[block] / first[block]))
-    return logs
+    return HandShake(
+        bytes_moved=size,
+        lane=lane,
+        reveals=len(values),
+        c05_us=parts[0],
+        median_us=statistics.median(values),
+        p95_us=parts[-1],
+        per_set_us=constant.per_set_us,
+    )

@@ -80,6 +80,7 @@ class Measurement:
         self.samples: dict[str, Lanes] = {}
         """By candidate. Public, so that a calibration can resample them."""
         self._spent_s: dict[str, float] = {}
+        self._took_s = 0.0
         self._disturbed: dict[int, list[str]] = {}
         self._telemetry: dict[int, list[SamplePair]] = {}
         self._visit: Visit = []
@@ -92,9 +93,20 @@ class Measurement:
         """Log ratios by block, of a finished measurement."""
         self._secondary: dict[str, tuple[Secondary, ...]] = {}
 
+    @property
+    def calls_s(self) -> float:
+        """Time in timed calls of students and references."""
+        return self._sampler.calls_us / 1e6
+
+    @property
+    def timed_share(self) -> float:
+        """Of the time that measure() took, what timed calls took."""
+        return self.calls_s / max(self._took_s, 1e-9)
+
     def measure(self) -> None:
         """Measure until the protocol is satisfied. Raises Failed; even then the residents are thawed and
         usable."""
+        entered = time.monotonic()
         try:
             self._schedule.size_batches()
             self._schedule.prepare()
@@ -113,6 +125,7 @@ class Measurement:
             if self._numbers.secondary and not self._sampler.transport.stops_with_process:
                 self._secondary = {name: self._secondary_of(name) for name in self.samples if name != NULL}
         finally:
+            self._took_s = time.monotonic() - entered
             self._schedule.release()
             self._sampler.close()
 
@@ -443,6 +456,7 @@ def time_project(candidates: Candidates, timed: list[Problem], session: Session)
     finding: Finding | None = None
     measurements: list[Measurement] = []
     timings: list[WorkloadTiming] = []
+    began = time.monotonic()
     with settled_judge(session.judge_cpus):
         try:
             for problem in timed:
@@ -467,6 +481,7 @@ def time_project(candidates: Candidates, timed: list[Problem], session: Session)
         notes=tuple(dict.fromkeys(note for one in measurements for note in one.notes)),
         transport=session.transport.name,
         transport_facts=session.transport.facts(),
+        timed_share=sum(one.calls_s for one in measurements) / (time.monotonic() - began),
         finding=finding,
     )
 

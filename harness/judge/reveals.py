@@ -78,6 +78,8 @@ class Sampler:
         self.max_sets = min(_SCOUT_SETS, self.room)
         self.late = 0
         """Sampled positions of the student's outputs that changed after t1."""
+        self.calls_us = 0.0
+        """Time in calls of students and references, by the outside clock."""
         self._constant = Constant(0.0, 0.0)
         self._warm = self._draw(self.max_sets)
         self._unverified: list[Unverified] = []
@@ -231,6 +233,9 @@ class Sampler:
             doing = f"while timed on {self.problem.label}"
             taken, reveal = self._reveal(client, shown, doing, timed=True, keep=keep)
             self.late += reveal.late
+            self.calls_us += (
+                0.0 if client.is_null else max(reveal.outside_us - self._constant.of(reveal), 0.0)
+            )
             if taken is not None:
                 self._unverified.append(taken)
             held = sum(one.snapshot.numel() for one in self._unverified)

@@ -164,6 +164,10 @@ class WorkerClient:
         self._settings: dict[str, str] = {}
         self._process: Process = sandbox.start(worker_job(source, place, wall_s))
 
+    @property
+    def is_null(self) -> bool:
+        return self._source.kind == "null"
+
     def freeze(self, frozen: bool) -> None:
         self._process.pause(frozen)
 

@@ -7,9 +7,11 @@ from typing import Literal
 
 from pydantic import Field
 
-from harness.records.base import SCHEMA_VERSION, ClockName, LaneName, Protocol, Record
+from harness.records.base import SCHEMA_VERSION, ClockName, LaneName, Record
 from harness.records.project import Finding
 
+MINIMUM_EFFECT = 1.02
+"""A speedup below it is never called one (our choice)."""
 NOISY = "noisy host"
 """Flag of a timing that the machine disturbed: shown, never ranked."""
 
@@ -107,7 +109,7 @@ class Ratio(Record):
     def distinguishable(self) -> bool:
         if self.low is None or self.high is None:
             return False
-        return (self.low > 1 or self.high < 1) and abs(math.log(self.value)) >= math.log(1.02)
+        return (self.low > 1 or self.high < 1) and abs(math.log(self.value)) >= math.log(MINIMUM_EFFECT)
 
 
 class Interference(Record):
@@ -175,60 +177,64 @@ class TimingResult(Record):
     transport: str = "memfd"
     """How memory is shared with workers: `memfd`, `cuda-vmm` or `cuda-ipc`."""
     transport_facts: dict[str, str] = Field(default_factory=dict)
+    timed_share: float | None = None
+    """Of the time of the stage, what calls of students and references took; None in older records."""
     finding: Finding | None = None
 
 
 class HandShake(Record):
+    """What reveals to the null project took, less what each set adds."""
+
+    bytes_moved: int
     lane: LaneName
     reveals: int
     c05_us: float
     median_us: float
     p95_us: float
+    per_set_us: float
 
 
-class SizeFigures(Record):
+class CalibrationPair(Record):
+    """Two references whose ratio is known, compared as a student and a reference are."""
+
     workload: str
-    dtype: str
     bytes_moved: int
-    hand_shake: tuple[HandShake, ...]
-    lane: LaneName
-    inside_us: float
-    """By the worker's own clock, per call."""
+    truth: float
+    ratio: Ratio
+    clock: ClockName
     outside_us: float
     uncertainty_us: float
-    latency_us: float
-    ratio: Ratio
-    """By blocks as in `quick`, by their own clocks; 1 is right."""
-    outside_ratio: Ratio
-    process_spread: float | None
-    """Standard deviation between equal processes, as a share, which an interval over blocks omits."""
+    flags: tuple[str, ...] = ()
 
+    @property
+    def half_width(self) -> float | None:
+        """Of the interval, as a share of the ratio."""
+        low, high = self.ratio.low, self.ratio.high
+        return None if low is None or high is None else (high - low) / (2 * self.ratio.value)
 
-class FalseAlarms(Record):
-    """How often one of two equal contenders is called faster; a 95 % interval allows 2.5 % per direction."""
-
-    protocol: Protocol
-    """`quick`: blocks of one pair of processes; `full`: one ratio per pair of processes."""
-    clock: ClockName
-    comparisons: int
-    rate: float
-    rate_with_gate: float
+    @property
+    def missed(self) -> bool:
+        """The interval excludes the truth by more than the 2 % that a speedup needs to count."""
+        low, high = self.ratio.low, self.ratio.high
+        excluded = low is not None and high is not None and not low <= self.truth <= high
+        return excluded and abs(math.log(self.ratio.value / self.truth)) >= math.log(MINIMUM_EFFECT)
 
 
 class Calibration(Record):
-    """Result of `liftbench doctor --timing`: the clock tried on contenders that are the same."""
+    """Result of `liftbench doctor --timing`: the clock tried on pairs whose ratio is known."""
 
     schema_version: Literal[1] = SCHEMA_VERSION
     task: str
     transport: str
     transport_facts: dict[str, str] = Field(default_factory=dict)
     sandbox: str = ""
-    processes: int
-    sizes: tuple[SizeFigures, ...]
-    false_alarms: tuple[FalseAlarms, ...]
+    pairs: tuple[CalibrationPair, ...]
+    hand_shake: tuple[HandShake, ...]
+    timed_share: float
+    """Of the time of the stage, what calls of students and references took."""
     blocks: int
     disturbed_blocks: int
     disturbances: tuple[str, ...]
     noisy: bool
-    """More than 10 % of the blocks were disturbed, or an A/A interval is wider than 5 %."""
+    """More than 10 % of the blocks were disturbed, or half of the intervals are wider than 5 % to a side."""
     wall_s: float | None = None

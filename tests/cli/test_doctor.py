@@ -10,7 +10,7 @@ from rich.console import Console
 
 from harness.cli.doctor import PromiseState, SandboxState, State, promise_table, timing_lines
 from harness.records import Ratio
-from harness.records.timing import Calibration, FalseAlarms, HandShake, SizeFigures
+from harness.records.timing import Calibration, CalibrationPair, HandShake
 from sandboxes.registry import PROMISES
 
 
@@ -43,32 +43,23 @@ def test_the_summary_names_broken_promises() -> None:
     assert "no isolation" in str(_state("local", "open", descriptors="held").summary)
 
 
-SIZE = SizeFigures(
-    workload="8_rows",
-    dtype="float32",
-    bytes_moved=1 << 20,
-    hand_shake=(HandShake(lane="call", reveals=20, c05_us=110.0, median_us=130.0, p95_us=180.0),),
-    lane="batch",
-    inside_us=50.0,
-    outside_us=52.0,
-    uncertainty_us=6.0,
-    latency_us=100.0,
-    ratio=Ratio(value=1.001, low=0.99, high=1.012, n=10),
-    outside_ratio=Ratio(value=0.998, low=None, high=None, n=1),
-    process_spread=0.013,
-)
+def pair(truth: float, value: float, half: float = 0.01) -> CalibrationPair:
+    ratio = Ratio(value=value, low=value * (1 - half), high=value * (1 + half), n=9)
+    figures = {"bytes_moved": 1 << 20, "outside_us": 52.0, "uncertainty_us": 2.0}
+    return CalibrationPair(workload="8_rows", truth=truth, ratio=ratio, clock="inside", **figures)
 
 
-def shown(rate: float = 0.01, **figures: Any) -> str:
+def shown(false_alarms: int = 0, **figures: Any) -> str:
     """What is printed of a calibration."""
-    alarms = FalseAlarms(protocol="quick", clock="inside", comparisons=2000, rate=0.08, rate_with_gate=rate)
+    equal = [pair(1.0, 1.05 if i < false_alarms else 1.005) for i in range(30)]
+    shake = {"bytes_moved": 1 << 20, "reveals": 20, "c05_us": 110.0, "median_us": 130.0, "p95_us": 180.0}
     usual: dict[str, Any] = {
         "task": "l1/softmax",
         "transport": "memfd",
         "sandbox": "local",
-        "processes": 4,
-        "sizes": (SIZE,),
-        "false_alarms": (alarms,),
+        "pairs": (*equal, *(pair(2.0, 1.98, half=0.03) for _ in range(30))),
+        "hand_shake": (HandShake(lane="call", per_set_us=0.5, **shake),),
+        "timed_share": 0.2,
         "blocks": 10,
         "disturbed_blocks": 0,
         "disturbances": (),
@@ -79,17 +70,19 @@ def shown(rate: float = 0.01, **figures: Any) -> str:
 
 
 def test_what_the_docs_promise_is_shown() -> None:
-    """The cost of an empty reveal, u of each size, equal processes with their interval, false alarms."""
-    text = shown()
+    """The cost of an empty reveal, errors and intervals of known ratios, false alarms, the share in calls."""
+    text = shown(false_alarms=1)
     for figure in (
-        "1 MiB moved: empty reveal 130.0 us",
-        "u 6.0 us (12%): over 5 %, so no claim is used",
-        "1.001 (0.990, 1.012) by own clocks, 0.998 (n/a) by the outside clock",
-        "false alarm in 1.0% of 2,000 comparisons",
+        "1 MiB moved, call: empty reveal 130.0 us (95 %: 180.0), 0.50 us for each input set",
+        "true ratio 1.00: 30 pairs, median error 0.5%, worst 5.0%, half-width of the interval 1.0%; "
+        "false alarms: 1; 0 by the outside clock alone",
+        "true ratio 2.00: 30 pairs, median error 1.0%, worst 1.0%, half-width of the interval 3.0%",
+        "20.0% of the time was in timed calls",
         "quiet host: 0 of 10 blocks",
     ):
         assert figure in text
-    assert "rank by `full` only" in shown(rate=0.2)
+    assert "rank by `full` only" not in text
+    assert "rank by `full` only" in shown(false_alarms=4)
 
 
 def test_a_noisy_host_is_told_with_what_to_do() -> None:

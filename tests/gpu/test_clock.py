@@ -36,7 +36,7 @@ from tests.gpu.bench import FIRST_TASK, Bench, experts, judging
 from tools.gpu_results import Fact
 
 _CALLS = Path(__file__).parent / "calls" / "__init__.py"
-_AA_PROCESSES: Final = 2
+_AA_PAIRS: Final = 2
 _REVEALS, _ROUNDS = 60, 20
 _ARENA_BYTES, _SAMPLE = 192 << 20, 4096
 _FEW_COLUMNS: Final = 16
@@ -176,17 +176,15 @@ def test_aa(rows: int, gpu: Bench, facts: dict[str, Fact], benchmark: Any) -> No
             pytest.skip(f"a batch of {rows} rows does not fit into what one reveal may take")
         conditions, cpus = Conditions(judge.gpu.telemetry), judge_and_worker_cpus()[0]
         session = Session(numbers, judge.gpu.transport, conditions, cpus)
-        blocks = 2 if gpu.emulated else numbers.clean_blocks
-        told = {"processes": _AA_PROCESSES, "blocks": blocks}
+        told = {"equal": 1 if gpu.emulated else _AA_PAIRS, "known": 0}
         found = benchmark.pedantic(calibrate, args=(workers.start, loaded, timed, session), kwargs=told)
     benchmark.extra_info["calibration"] = found.model_dump(mode="json")
-    (size,) = found.sizes
-    facts |= scalars("", found) | scalars("", size)
-    facts |= scalars("ratio_", size.ratio) | scalars("outside_ratio_", size.outside_ratio)
-    for one in size.hand_shake:
-        facts |= scalars(f"null_{one.lane}_", one)
+    for place, one in enumerate(found.pairs):
+        facts |= scalars(f"pair_{place}_", one) | scalars(f"pair_{place}_ratio_", one.ratio)
+    for shake in found.hand_shake:
+        facts |= scalars(f"null_{shake.lane}_", shake)
     facts["disturbances"] = "; ".join(found.disturbances) or "-"
-    assert size.ratio.value > 0
+    assert all(one.ratio.value > 0 for one in found.pairs)
 
 
 def scalars(prefix: str, record: Record) -> dict[str, Fact]:
