@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -50,12 +51,12 @@ class Contents(Record):
     entries: tuple[Entry, ...] = ()
 
 
+@dataclass
 class Ledger:
     """The file of one GPU model and day."""
 
-    def __init__(self, path: Path, contents: Contents) -> None:
-        self.path = path
-        self._contents = contents
+    path: Path
+    contents: Contents
 
     @classmethod
     def open(
@@ -76,14 +77,14 @@ class Ledger:
 
     def entry(self, name: str) -> Entry | None:
         """The item's result, or None where it has none."""
-        return next((entry for entry in self._contents.entries if entry.name == name), None)
+        return next((entry for entry in self.contents.entries if entry.name == name), None)
 
     def add(self, entry: Entry) -> None:
         """Record a result, in place of an older one, and write both files."""
-        others = tuple(e for e in self._contents.entries if e.name != entry.name)
-        self._contents = self._contents.model_copy(update={"entries": (*others, entry)})
-        write_atomically(self.path, self._contents.model_dump_json(indent=1) + "\n")
-        write_atomically(self.path.with_suffix(".md"), _table(self._contents))
+        others = tuple(e for e in self.contents.entries if e.name != entry.name)
+        self.contents = self.contents.model_copy(update={"entries": (*others, entry)})
+        write_atomically(self.path, self.contents.model_dump_json(indent=1) + "\n")
+        write_atomically(self.path.with_suffix(".md"), _table(self.contents))
 
 
 def _table(contents: Contents) -> str:

@@ -1,8 +1,4 @@
-"""What the outside clock costs on this GPU, step by step, and what it reports for equal contenders.
-
-Raw figures are in pytest-benchmark's JSON: rounds of each step, or `extra_info` where the judge's own clock
-measured.
-"""
+"""What the outside clock costs on this GPU, step by step, and what it reports for equal contenders."""
 
 from __future__ import annotations
 

@@ -85,7 +85,6 @@ def check_facts(found: CheckResult, facts: dict[str, Fact]) -> None:
         "protocol": "quick",
         "cases": len(found.workloads),
         "calls": sum(one.calls for one in found.workloads),
-        "dtypes": " ".join(sorted({one.dtype for one in found.workloads})),
         "worst_error": None if worst is None else worst.worst_error,
         "worst_in": None if worst is None else f"{worst.workload} {worst.dtype} {worst.values}",
     }

@@ -67,11 +67,9 @@ def _end(process: Process) -> ExitFacts:
 
 def _answer(facts: ExitFacts, doing: str) -> dict[str, Fact]:
     """The JSON object that the program printed. Fails when there is none."""
-    lines = facts.output.strip().splitlines()
-    try:
-        told = json.loads(lines[-1]) if lines else None
-    except (ValueError, RecursionError):
-        told = None
+    told = None
+    with contextlib.suppress(ValueError, RecursionError, IndexError):
+        told = json.loads(facts.output.strip().splitlines()[-1])
     if facts.status == "ok" and isinstance(told, dict):
         return {str(k): v for k, v in told.items() if isinstance(v, str | int | float)}
     how = f"{facts.status} (code {facts.code}, signal {facts.signal})"
@@ -194,15 +192,10 @@ def test_residue(backend: str, gpu: Bench, facts: dict[str, Fact]) -> None:
         with _started(gpu, backend, mode, key) as process:
             told.append(_answer(_end(process), f"to {mode} device memory"))
     written, read = told[0].get("bytes"), told[1].get("bytes")
-    facts |= {
-        "written_bytes": written,
-        "searched_bytes": read,
-        "words_equal": told[1].get("words_equal"),
-        "words_not_zero": told[1].get("words_not_zero"),
-    }
+    facts |= {"written_bytes": written, "searched_bytes": read, **told[1]}
     if not isinstance(written, int) or not isinstance(read, int) or not 0 < 0.9 * written <= read:
         pytest.fail("too little memory was written or searched to say anything")
-    if facts["words_equal"] != 0:
+    if facts.get("words_equal") != 0:
         pytest.fail("a process read what another one had left in device memory")
 
 
@@ -232,8 +225,7 @@ def test_freeze(backend: str, gpu: Bench, facts: dict[str, Fact]) -> None:
         "thawed_s": round(thawed_s, 4),
         "rounds_before": sent + 1,
         "rounds_while_frozen": moved,
-        "rounds": told.get("rounds"),
-        "wrong_elements": told.get("wrong_elements"),
+        **told,
     }
     if moved or not alive or told.get("wrong_elements") != 0:
         pytest.fail("a frozen worker moved, or came back with a wrong result")
@@ -242,13 +234,10 @@ def test_freeze(backend: str, gpu: Bench, facts: dict[str, Fact]) -> None:
 def _drain(process: Process) -> int:
     process.channel.setblocking(False)
     count = 0
-    while True:
-        try:
-            if not process.channel.recv(_MESSAGE_BYTES):
-                return count
-        except BlockingIOError:
-            return count
-        count += 1
+    with contextlib.suppress(BlockingIOError):
+        while process.channel.recv(_MESSAGE_BYTES):
+            count += 1
+    return count
 
 
 def _drain_until_end(process: Process) -> None:

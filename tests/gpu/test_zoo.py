@@ -19,8 +19,7 @@ from tools.gpu_results import Fact
 _WORKER_S, _CALL_S = 90.0, 8.0
 """The projects are tiny; a worker that starts CUDA and fills the device's memory takes seconds."""
 _ESTIMATE_S = {"cheated": 150.0, "correct": 120.0}
-"""By verdict, else 60: a claim is called a cheat only after two more processes, and a score is compared
-with that of the honest base. Guesses until the first run on a GPU."""
+"""By verdict, else 60: two more processes confirm a cheat, and a score is compared with the honest base's."""
 ROWS = sorted((r for r in map(row, row_names()) if r.gpu), key=lambda r: (r.kind != "hostile", r.name))
 
 
