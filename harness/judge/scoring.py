@@ -79,12 +79,13 @@ class Scores:
         return clocks.contender_timing(name, self._samples[name], self.constants, trusted=ours, clock=clock)
 
     def block_us(
-        self, name: str, clock: ReferenceClock, lowest_us: float = 0.0, *, trusted: bool | None = None
+        self, name: str, clock: ReferenceClock, below_us: float = math.inf, *, trusted: bool | None = None
     ) -> dict[int, float]:
         """Mean microseconds per call in the scored lane, by block. ValueError where claims are missing.
 
-        `lowest_us`: what a student's claims count down to, in each block: a geometric mean over blocks of
-        claims that are right on average and 0 in most blocks would give any ratio.
+        `below_us`: how far below the outside figure of its own block a student's claim counts: a geometric
+        mean over blocks of claims that are right on average and 0 in most blocks would give any ratio, and a
+        bound for all blocks would raise the faster ones only.
         """
         samples, means = self._samples[name][SCORED], dict[int, float]()
         trusted = name != STUDENT if trusted is None else trusted
@@ -97,13 +98,14 @@ class Scores:
                 claim = one.mean_claim_us
                 if claim is None:
                     raise ValueError("a reveal without a claim")
-                value = max(claim, lowest_us) if clock == "inside" else min(value, claim)
+                value = max(claim, value - below_us) if clock == "inside" else min(value, claim)
             means[block] = max(value, 1e-3)
         return means
 
     def _student_us(self, scored: Lane) -> dict[int, float]:
         if scored.matched:
-            return self.block_us(STUDENT, "inside", scored.lowest_us or 0.0)
+            below_us = math.inf if scored.lowest_us is None else scored.outside_us - scored.lowest_us
+            return self.block_us(STUDENT, "inside", below_us)
         outside = self.block_us(STUDENT, "outside")
         if not scored.claimed or not clocks.counts_high_claims(scored):
             return outside

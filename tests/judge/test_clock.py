@@ -212,6 +212,18 @@ def test_claims_cannot_be_moved_between_blocks() -> None:
     assert scores.compare().logs == pytest.approx([math.log(1000.0 / us) for us in ours])
 
 
+def test_fast_blocks_of_honest_claims_stay_fast() -> None:
+    """A device's clock differs between blocks: claims count down to what their own block took."""
+    student = Samples()
+    for block, us in enumerate([960.0, 980.0, 1000.0, 1020.0, 1040.0]):
+        student.add(block, times_of(us + 20.0, us))
+    scores = scores_of(student, samples_of(20.0, 0.0))
+    assert scores.timing("student").scored_lane.matched
+    assert sum(scores.compare().logs) == pytest.approx(
+        -sum(math.log(1 + d) for d in (-0.04, -0.02, 0.02, 0.04))
+    )
+
+
 def test_drift_of_the_constant_is_taken_off_block_by_block() -> None:
     """What reveals cost may differ between blocks, for candidates and the null project alike."""
     drift = [0.0, 50.0, 100.0, 150.0, 200.0]
