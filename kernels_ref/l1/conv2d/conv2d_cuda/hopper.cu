@@ -31,8 +31,9 @@ __device__ __forceinline__ Corner corner_of(const Boxes& boxes, int tile) {
 }
 
 // Starts the copies of one piece of work, over all input channels and filter positions. One thread calls.
+template <int COLUMNS>
 __device__ __forceinline__ void feed(const CUtensorMap& map_x, const CUtensorMap& map_weight, const Problem& p,
-                                     const Plan::Work& work, Ring& ring) {
+                                     const Plan::Work& work, Ring<COLUMNS>& ring) {
   const Corner corner = corner_of(p.boxes, work.tile);
   const uint32_t bytes = work.count * kUnitBytes + p.boxes.w * p.boxes.h * p.boxes.n * kRowBytes;
   for (int c = 0; c < p.in_channels; c += kDepth) {
@@ -103,7 +104,8 @@ __device__ __forceinline__ void store_unit(T* __restrict__ out, const float (&su
 }
 
 // All stages of a piece of work that has no unit for this warp group.
-__device__ __forceinline__ void skip(Ring& ring, int steps) {
+template <int COLUMNS>
+__device__ __forceinline__ void skip(Ring<COLUMNS>& ring, int steps) {
   for (int step = 0; step < steps; ++step) {
     barrier_wait(ring.full_barrier(), ring.parity);
     __syncwarp();
@@ -113,8 +115,8 @@ __device__ __forceinline__ void skip(Ring& ring, int steps) {
 }
 
 // Multiplies unit `group` of all stages of a piece of work.
-template <typename T, int COUNT>
-__device__ __forceinline__ void multiply(float (&sums)[COUNT], Ring& ring, int steps, int group) {
+template <typename T, int COLUMNS>
+__device__ __forceinline__ void multiply(float (&sums)[COLUMNS / 2], Ring<COLUMNS>& ring, int steps, int group) {
   const int lane = threadIdx.x % 32;
   uint32_t before = 0;
   for (int step = 0; step < steps; ++step) {
@@ -143,9 +145,11 @@ __global__ void __launch_bounds__(kThreads, 1)
     product_warp_groups(T* __restrict__ out, const __grid_constant__ CUtensorMap map_x,
                         const __grid_constant__ CUtensorMap map_weight, const __grid_constant__ Problem p) {
   extern __shared__ uint8_t buffer[];
+  constexpr int kStages = Ring<COLUMNS>::kStages;
   __shared__ __align__(8) uint64_t full_barriers[kStages], empty_barriers[kStages];
   __shared__ int group_places[2][kMaxColumns];
-  Ring ring{(shared_address(buffer) + 1023) & ~1023u, shared_address(full_barriers), shared_address(empty_barriers)};
+  Ring<COLUMNS> ring{(shared_address(buffer) + 1023) & ~1023u, shared_address(full_barriers),
+                     shared_address(empty_barriers)};
   if (threadIdx.x == 0) {
     for (int stage = 0; stage < kStages; ++stage) {
       barrier_init(ring.full + stage * 8, 1);
@@ -215,14 +219,13 @@ bool describe(CUtensorMap* map, const void* data, bool bfloat16, const int64_t (
              CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
-template <typename T>
-void launch(void* out, const CUtensorMap& map_x, const CUtensorMap& map_weight, const Problem& p, int columns,
-            int processors, cudaStream_t stream) {
-  const auto kernel = columns == 256   ? product_warp_groups<T, 256>
-                      : columns == 224 ? product_warp_groups<T, 224>
-                                       : product_warp_groups<T, 200>;
-  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes);
-  kernel<<<static_cast<unsigned>(std::min(p.plan.slots, processors)), kThreads, kSharedBytes, stream>>>(
+template <typename T, int COLUMNS>
+void launch(void* out, const CUtensorMap& map_x, const CUtensorMap& map_weight, const Problem& p, int processors,
+            cudaStream_t stream) {
+  const auto kernel = product_warp_groups<T, COLUMNS>;
+  constexpr int bytes = Ring<COLUMNS>::kSharedBytes;
+  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+  kernel<<<static_cast<unsigned>(std::min(p.plan.slots, processors)), kThreads, bytes, stream>>>(
       static_cast<T*>(out), map_x, map_weight, p);
 }
 
@@ -235,9 +238,10 @@ bool conv2d_by_warp_groups(void* out, const void* x, const void* weight, const S
   cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
   const auto [columns, boxes, plan] = Tiling::best(s, kUnitRows, processors);
   if (columns == 0 || 2 * s.pixels() < boxes.count * columns) return false;
-  const int run = reinterpret_cast<uintptr_t>(out) % 16 == 0 ? boxes.run(s) : 1;
+  const bool aligned = reinterpret_cast<uintptr_t>(out) % 16 == 0;
   const Problem p{static_cast<int>(s.batch),  static_cast<int>(s.padded), static_cast<int>(s.out_channels),
-                  static_cast<int>(s.height), static_cast<int>(s.width),  run, boxes, plan};
+                  static_cast<int>(s.height), static_cast<int>(s.width),  aligned ? boxes.run(s) : 1,
+                  boxes,                      plan};
   CUtensorMap map_x, map_weight;
   const int64_t x_sizes[4] = {s.padded, s.width, s.height, s.batch}, weight_sizes[3] = {s.padded, 9, s.out_channels};
   const int x_box[4] = {kDepth, boxes.w, boxes.h, boxes.n}, weight_box[3] = {kDepth, 1, kUnitRows};
@@ -245,10 +249,15 @@ bool conv2d_by_warp_groups(void* out, const void* x, const void* weight, const S
       !describe(&map_weight, weight, bfloat16, weight_sizes, weight_box)) {
     return false;
   }
+  const auto start = [&](auto kind) {
+    using T = decltype(kind);
+    const auto run = columns == 256 ? launch<T, 256> : columns == 224 ? launch<T, 224> : launch<T, 200>;
+    run(out, map_x, map_weight, p, processors, stream);
+  };
   if (bfloat16) {
-    launch<__nv_bfloat16>(out, map_x, map_weight, p, columns, processors, stream);
+    start(__nv_bfloat16{});
   } else {
-    launch<__half>(out, map_x, map_weight, p, columns, processors, stream);
+    start(__half{});
   }
   return true;
 }

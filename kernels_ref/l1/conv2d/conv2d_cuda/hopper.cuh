@@ -2,7 +2,8 @@
 //
 // One block of three warp groups stays on each SM and works through tiles of 128 channels x COLUMNS pixels. A thread of
 // the first group does nothing but start copies: 64 input channels at one filter position of both operands, up to 48
-// KiB, into one of four stages. The two others multiply 64 channels of the tile each, by instructions of 64 x COLUMNS.
+// KiB, into one of four or five stages. The two others multiply 64 channels of the tile each, by instructions of 64 x
+// COLUMNS.
 // Copies run ahead across tiles, so stores and the first loads of the next tile overlap.
 // `full` of a stage is completed by the bytes that arrive, `empty` by the eight warps that have used it up.
 // TMA lays rows of 128 bytes in its 128-byte swizzle, chunk c of row r at c ^ (r % 8), which is what the descriptors of
@@ -18,10 +19,8 @@
 
 namespace hopper {
 
-constexpr int kUnitRows = 64, kMaxColumns = 256, kDepth = 64, kRowBytes = 128, kStages = 4;
+constexpr int kUnitRows = 64, kMaxColumns = 256, kDepth = 64, kRowBytes = 128;
 constexpr int kUnitBytes = kUnitRows * kRowBytes, kBytesA = 2 * kUnitBytes;
-constexpr int kStageBytes = kBytesA + kMaxColumns * kRowBytes;
-constexpr int kSharedBytes = kStages * kStageBytes + 1024;  // the swizzle repeats every 1024 bytes: stages start there
 constexpr int kThreads = 384, kConsumerWarps = 8;
 
 __device__ __forceinline__ uint32_t shared_address(const void* p) {
@@ -56,7 +55,13 @@ __device__ __forceinline__ void group_barrier(int number) {
 }
 
 // The stages as a thread walks around them.
+template <int COLUMNS>
 struct Ring {
+  static constexpr int kStageBytes = kBytesA + COLUMNS * kRowBytes;
+  static constexpr int kStages = (227 - 4) * 1024 / kStageBytes;     // the rest is for barriers and places
+  static constexpr int kSharedBytes = kStages * kStageBytes + 1024;  // stages start where the swizzle does, every 1024
+  static_assert(kStageBytes % 1024 == 0);
+
   uint32_t data, full, empty;  // shared addresses of the stages and of their barriers
   int stage = 0;
   uint32_t parity = 0;  // of the phase that this pass over the stages is
