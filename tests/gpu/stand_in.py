@@ -18,6 +18,7 @@ import torch
 from harness.builder.build import Built
 from harness.builder.toolchain import find_cuda
 from harness.device.emulated.engine import Engine, Prepared, lacks
+from harness.errors import SandboxError
 from harness.grading.emulation import Emulation
 from harness.judge.usable_gpu import Gpu
 from harness.records import CheckResult, MachineFacts
@@ -70,6 +71,8 @@ class StandIn(Bench):
 
     def sandbox(self, name: str) -> Sandbox:
         """That sandbox with the stand-in for the driver; a prepared expert finds the emulated GPU."""
+        if name == "docker":
+            raise SandboxError("jobs in docker run in an image, which lacks the stand-ins")
         within = _Emulating(open_sandbox(name), self._drivers[self.cache], self._prepared)
         return WithoutDevice(within, None if self.xid is None else self.state / "events", self.xid or 0)
 
