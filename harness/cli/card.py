@@ -251,6 +251,8 @@ def score_lines(timing: TimingResult) -> list[str]:
     """How memory was shared, the conditions of each workload, other modes of timing, and notes."""
     facts = "; ".join(f"{name} {value}" for name, value in sorted(timing.transport_facts.items()))
     lines = [f"memory shared by {timing.transport}" + (f" ({facts})" if facts else "")]
+    if timing.timed_share is not None:
+        lines.append(f"{timing.timed_share:.1%} of the time stage was timed calls")
     for one in timing.workloads:
         label = f"{one.workload} {one.dtype}"
         lines += [f"{label}: {_conditions(one.telemetry)}"] if one.telemetry else []

@@ -172,7 +172,8 @@ class TimingResult(Record):
     """Geometric mean over the timed workloads, paired by block."""
     flags: tuple[str, ...] = ()
     """`noisy host`, `clock_mismatch`, `outside_clock`, `interference`, `cheaper_in_batches` (calls of a batch
-    may have been fused), `interval not reached`, `above the limit`, `suspiciously fast`."""
+    may have been fused), `unresolved` (over half of a reveal is its constant: no interval), `interval not
+    reached`, `above the limit`, `suspiciously fast`."""
     notes: tuple[str, ...] = ()
     transport: str = "memfd"
     """How memory is shared with workers: `memfd`, `cuda-vmm` or `cuda-ipc`."""
