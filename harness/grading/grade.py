@@ -6,6 +6,7 @@ A Grade never relies on a worker's claims alone. Infrastructure failures are rai
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -348,7 +349,10 @@ class Grader:
         conditions = Conditions(Telemetry(), around_turns=True)
         if gpu is not None:
             conditions = Conditions(gpu.telemetry, len(candidates.resident), doubt=gpu.speed.doubt)
-        session = Session(workers.numbers, workers.transport, conditions, self._judge_cpus, self._board)
+        gap_cpus = frozenset(os.sched_getaffinity(0)) if self._settings.device is None else None
+        session = Session(
+            workers.numbers, workers.transport, conditions, self._judge_cpus, gap_cpus, self._board
+        )
         return candidates, timed, session
 
     def _kernelbench(self, work: GradeInProgress, source: Source) -> KernelBenchScore:

@@ -9,15 +9,16 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
 
 from harness.judge import adversarial
 from harness.judge.clock import Constant, Lanes, Samples, constant_of
-from harness.judge.guarded_buffers import Arena, Layout
+from harness.judge.guarded_buffers import Arena, Layout, SetResult
 from harness.judge.output_sample import OutputSample
 from harness.judge.problem import Problem, Tensors
 from harness.judge.protocol import Numbers
@@ -25,8 +26,11 @@ from harness.judge.shared_memory import CudaTransport, HostMemory, Transport
 from harness.judge.verifier import Case, Verifier
 from harness.judge.worker_client import Failed, WorkerClient
 from harness.judge.worker_reply import Mode, Reveal, SecondaryMode
+from harness.records import Finding
 from harness.records.timing import Secondary
 
+_T = TypeVar("_T")
+_R = TypeVar("_R")
 _SCOUTS, _SCOUT_SETS = 4, 8
 """Reveals of each size by the null project, and sets of the larger size, before batches are sized."""
 _FASTER = 2.0
@@ -69,6 +73,8 @@ class Sampler:
     problem: Problem
     numbers: Numbers
     transport: Transport
+    threads: int = 1
+    """That draw and verify input sets, each on its own."""
     random: random.SystemRandom = field(default_factory=random.SystemRandom)
 
     def __post_init__(self) -> None:
@@ -118,7 +124,16 @@ class Sampler:
         return (time.perf_counter() - start) * 1e6
 
     def _draw(self, sets: int) -> InputSets:
-        return InputSets([self.problem.make_inputs() for _ in range(sets)], [adversarial.OWN] * sets)
+        return InputSets(
+            self._each(lambda _: self.problem.make_inputs(), range(sets)), [adversarial.OWN] * sets
+        )
+
+    def _each(self, act: Callable[[_T], _R], items: Sequence[_T]) -> list[_R]:
+        if min(self.threads, len(items)) < 2:
+            return list(map(act, items))
+        # Threads of its own rather than torch's: those wait for each other at the end of every operation.
+        with ThreadPoolExecutor(self.threads) as pool:
+            return list(pool.map(act, items))
 
     def plan(self, client: WorkerClient, *, trusted: bool) -> None:
         """Announce the problem. Raises Failed. On the host, memory for all sets stays mapped in the worker,
@@ -209,7 +224,8 @@ class Sampler:
         kinds = [adversarial.OWN] * sets
         for place in self.random.sample(range(sets), max(1, int(_HARD_SHARE * sets))):
             kinds[place] = self.random.choice(self._hard)
-        return InputSets([adversarial.make(self.problem, kind) for kind in kinds], kinds, scored=False)
+        inputs = self._each(lambda kind: adversarial.make(self.problem, kind), kinds)
+        return InputSets(inputs, kinds, scored=False)
 
     def again(self, visit: Visit, pace_us: float) -> Visit:
         """The same inputs for a reference: no more sets than fit its pace, and no probes."""
@@ -272,8 +288,12 @@ class Sampler:
         pending, self._unverified = self._unverified, []
         for one in pending:
             results = one.arena.results(one.snapshot)
-            for kind, inputs, result in zip(one.shown.kinds, one.shown.inputs, results, strict=True):
-                verifier = Verifier(self.problem, Case(self.problem, values=kind), timed=True)
-                finding = verifier.integrity(result) or verifier.values(inputs, result.outputs)
+            sets = list(zip(one.shown.kinds, one.shown.inputs, results, strict=True))
+            for finding in self._each(self._finding, sets):
                 if finding is not None:
                     raise Failed(finding)
+
+    def _finding(self, one: tuple[str, Tensors, SetResult]) -> Finding | None:
+        kind, inputs, result = one
+        verifier = Verifier(self.problem, Case(self.problem, values=kind), timed=True)
+        return verifier.integrity(result) or verifier.values(inputs, result.outputs)
