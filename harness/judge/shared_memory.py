@@ -142,6 +142,12 @@ _IPC_UNIT = 2 << 20
 """cuMemAlloc cuts smaller requests out of blocks of this size, and IPC shares whole blocks."""
 
 
+def most_sets(layout: Sizes, device_bytes: int) -> int:
+    """Sets of one arena on a device with that much memory."""
+    beside = layout.set_bytes + 2 * layout.input_bytes + layout.kept_bytes
+    return int(min(ARENA_SHARE * device_bytes / layout.set_bytes, _MOST_SHARE * device_bytes / beside))
+
+
 def tensor_at(pointer: int, size: int, device: torch.device) -> torch.Tensor:
     """(size,) uint8 over mapped memory at `pointer`, without a copy; on `cpu`, an address of this process."""
     if device.type == "cpu":
@@ -300,9 +306,7 @@ class CudaTransport:
 
     def most_sets(self, layout: Sizes) -> int:
         """Sets of one arena."""
-        total = self.gpu.total_bytes
-        beside = layout.set_bytes + 2 * layout.input_bytes + layout.kept_bytes
-        return int(min(ARENA_SHARE * total / layout.set_bytes, _MOST_SHARE * total / beside))
+        return most_sets(layout, self.gpu.total_bytes)
 
     def _try_ipc(self, block: SharedBlock) -> None:
         try:
