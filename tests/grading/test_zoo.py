@@ -99,7 +99,7 @@ def test_rows_on_the_emulated_gpu_say_what_it_lacks() -> None:
         if wanted.verdict is Verdict.WRONG_RESULT and wanted.emulated.outcome == "correct":
             assert wanted.name == "gpu_right_where_emulated"  # its outputs are right
     with pytest.raises(ValueError, match=r"emulated\.toml must say"):
-        wants("gpu_other_stream", emulated={"outcome": "correct"})
+        wants("gpu_late_half", emulated={"outcome": "correct"})
 
 
 def test_a_row_that_gives_something_else_on_the_emulated_gpu_is_open() -> None:

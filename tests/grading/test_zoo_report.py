@@ -15,7 +15,7 @@ from tools.attacks.report import DOCUMENT
 from tools.zoo.exploits import EXPLOITS, UNTRIED
 from tools.zoo.gain import KERNEL, PACKAGE, SIZES, attacks, claims, skipping
 from tools.zoo.regions import REGIONS, carried_over, region, with_region
-from tools.zoo.report import Column, Failed, disagreements, gpu_text, published, tables
+from tools.zoo.report import Column, Failed, disagreements, gpu_text, published, recounted, tables
 
 CHEATS = {"kind": "hostile", "verdict": "cheated", "cause": "clock"}
 PASSES = {"kind": "honest", "verdict": "correct", "cause": "passed"}
@@ -54,6 +54,13 @@ def column(**changes: Seen | Failed) -> Column:
 def text(one: Column) -> str:
     """The region of a run."""
     return tables([made(name) for name in ROWS], [one]) + gpu_text([made(name) for name in ROWS], {})
+
+
+def test_a_new_row_for_a_gpu_is_counted_without_a_run() -> None:
+    """The number of rows for a GPU and the table of exploits; nothing that was measured changes."""
+    rows = [made(name) for name in ROWS]
+    more = [*rows, made("device").model_copy(update={"name": "second", "exploit": "A1"})]
+    assert recounted(tables(rows, [column()]), more) == tables(more, [column()]).rstrip("\n")
 
 
 def test_rows_that_held_are_counted_and_shown() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 import socket
 import time
@@ -9,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,11 +26,12 @@ from harness.judge.physical_limits import BOARDS, Board
 from harness.judge.problem import Problem
 from harness.judge.protocol import Numbers, numbers_of
 from harness.judge.reveals import Sampler
-from harness.judge.shared_memory import HostTransport
+from harness.judge.shared_memory import CudaTransport, HostTransport, Transport
 from harness.judge.worker_client import Source, WorkerClient, WorkerPlace
-from harness.outcome import Cause
+from harness.outcome import Cause, Verdict
 from harness.records import TimingResult
 from harness.suite.catalogue import LoadedTask
+from tests.fakes.cuda_driver import FakeDriver, compile_driver, fresh
 from tests.fakes.overlays import throw_away_task
 from tests.fakes.worker import HonestWorker, ThreadSandbox
 
@@ -49,8 +52,8 @@ def slow(out: torch.Tensor, x: torch.Tensor, *, alpha: float) -> None:
     time.sleep(0.02)
 
 
-def started(worker: HonestWorker, source: Source) -> WorkerClient:
-    return WorkerClient(source, ThreadSandbox(worker), WorkerPlace(()), wall_s=600)
+def started(worker: HonestWorker, source: Source, transport: Transport | None = None) -> WorkerClient:
+    return WorkerClient(source, ThreadSandbox(worker), WorkerPlace(()), wall_s=600, transport=transport)
 
 
 def loaded(worker: HonestWorker, source: Source) -> WorkerClient:
@@ -74,6 +77,7 @@ def run_timing(
     numbers: Numbers = QUICK,
     conditions: Conditions | None = None,
     board: Board | None = None,
+    transport: Transport | None = None,
 ) -> TimingResult:
     def nothing() -> HonestWorker:
         return HonestWorker(lambda *operands, **scalars: None, claim_ns=0)
@@ -87,11 +91,12 @@ def run_timing(
     if not numbers.fresh_processes:
         first = {name: make() for name, (_, make) in sources.items() if name != "student"}
         resident = {n: loaded(worker, sources[n][0]) for n, worker in {"student": student, **first}.items()}
-    start = {n: (lambda s=source, m=make: started(m(), s)) for n, (source, make) in sources.items()}
+    start = {
+        n: (lambda s=source, m=make: started(m(), s, transport)) for n, (source, make) in sources.items()
+    }
     contenders = Candidates(start, resident)
-    session = Session(
-        numbers, HostTransport(), conditions or Conditions(Telemetry(), around_turns=True), board=board
-    )
+    conditions = conditions or Conditions(Telemetry(), around_turns=True)
+    session = Session(numbers, transport or HostTransport(), conditions, board=board)
     try:
         timed = problems(throw_away_task("scale"), "cpu", timed_only=True)
         return time_project(contenders, timed, session)
@@ -266,6 +271,119 @@ def test_slow_warm_up_does_not_keep_batches_small() -> None:
     sets = [message["sets"] for message in student.messages if message["op"] == "call"]
     batches = [size for size in sets[sets.index(1) :] if size > 1]
     assert batches[-1] > 2
+
+
+class Device(FakeDriver):
+    """A GPU that works on after the worker has answered, since what it owes does not stop with a process."""
+
+    def __init__(self, library: str) -> None:
+        super().__init__(library)
+        self.owed: list[Callable[[], object]] = []
+        self.late: Callable[[int], bool] = lambda sample: True
+        """Whether it works after the sample of that number, and before the copy; else before the sample."""
+        self.samples = 0
+
+    def call(self, name: str, *arguments: Any) -> None:
+        gathers = name == "cuLaunchKernel" and b"liftbench_gather(" in ctypes.string_at(arguments[0], 40)
+        if not gathers or not self.owed:
+            super().call(name, *arguments)
+            return
+        self.samples += 1
+        if self.late(self.samples):
+            super().call(name, *arguments)
+        while self.owed:
+            self.owed.pop()()
+        if not self.late(self.samples):
+            super().call(name, *arguments)
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compile_driver(tmp_path_factory.mktemp("driver"))
+
+
+@pytest.fixture
+def device(library: Path) -> Iterator[Device]:
+    driver = fresh(library)
+    yield Device(driver._library._name)
+    assert driver.live == 0
+
+
+ON_DEVICE = replace(FULL, clean_blocks=1, most_blocks=1, batch_sets=(2, 2), most_s=0.0, half_width=None)
+Late = Callable[[torch.Tensor], torch.Tensor]
+"""Which elements of an output, by number, are written after `done`."""
+
+
+def scattered(share: float) -> Late:
+    return lambda i: i * 0x9E3779B1 % 1000 < 1000 * share
+
+
+def timed_on(device: Device, late: Late) -> TimingResult:
+    """Of a student that leaves `late` elements to the device, and claims a microsecond per call."""
+
+    def act(out: torch.Tensor, x: torch.Tensor, *, alpha: float) -> None:
+        flat, source = out.view(-1), x.view(-1)
+        chosen = late(torch.arange(len(flat)))
+
+        def write(which: torch.Tensor) -> None:
+            flat[which] = source[which] * alpha
+
+        write(~chosen)
+        if bool(chosen.any()):
+            device.owed.append(lambda: (time.sleep(0.005), write(chosen)))
+
+    def student() -> HonestWorker:
+        return HonestWorker(act, claim_ns=1000)
+
+    transport = CudaTransport(driver=device, tensors=torch.device("cpu"))
+    try:
+        return run_timing(
+            student(), fresh=student, numbers=ON_DEVICE, conditions=Scripted(), transport=transport
+        )
+    finally:
+        transport.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "late",
+    [
+        pytest.param(scattered(0.5), id="half"),
+        pytest.param(scattered(0.05), id="5 %"),
+        pytest.param(scattered(0.005), id="0.5 %"),
+        pytest.param(lambda i: i >= len(i) - len(i) // 20, id="tail last"),
+        pytest.param(lambda i: i % (len(i) // 4096) != len(i) // 8192, id="middles first"),
+    ],
+)
+def test_outputs_written_after_the_sample_are_a_cheat(device: Device, late: Late) -> None:
+    """Outputs that are right when they are copied, and were not there when the clock stopped."""
+    finding = timed_on(device, late).finding
+    assert finding is not None
+    assert (finding.cause, finding.verdict) == (Cause.LATE_OUTPUT, Verdict.CHEATED)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("share", "late_samples", "noisy"),
+    [
+        pytest.param(0.0, (), False, id="honest"),
+        pytest.param(0.5, (), False, id="done early"),
+        pytest.param(0.5, (3,), True, id="late once"),
+    ],
+)
+def test_work_before_the_sample_is_timed_and_one_late_reveal_is_noise(
+    device: Device, share: float, late_samples: tuple[int, ...], noisy: bool
+) -> None:
+    """`done` that is sent early stops no clock; what no fresh process repeats is `noisy host`."""
+    device.late = lambda sample: sample in late_samples
+    result = timed_on(device, scattered(share))
+    assert result.finding is None
+    assert ("noisy host" in result.flags) == noisy
+    assert any("outputs changed after t1" in note for note in result.notes) == noisy
+    if share:
+        (workload,) = result.workloads
+        assert workload.clock == "outside"
+        assert workload.student.score_us > 2000  # each call's late work sleeps for 5,000
 
 
 def test_ratio_pairs_blocks_over_workloads() -> None:

@@ -197,8 +197,20 @@ def _counts(rows: list[Row], columns: list[Column]) -> list[str]:
             f"| {column.sandbox} | {column.held_of(rows, 'hostile')} | {column.held_of(rows, 'bad')} | "
             f"{wrongly} / {tried} | {unjudged} | {column.seconds:.0f} |"
         )
-    gpu = sum(one.gpu for one in rows)
-    return [*lines, "", f"{gpu} of {len(rows)} rows need a GPU: {NOT_MEASURED} on one."] if gpu else lines
+    return [*lines, "", _for_a_gpu(rows)] if any(one.gpu for one in rows) else lines
+
+
+def _for_a_gpu(rows: list[Row]) -> str:
+    return f"{sum(one.gpu for one in rows)} of {len(rows)} rows need a GPU: {NOT_MEASURED} on one."
+
+
+def recounted(body: str, rows: list[Row]) -> str:
+    """The region `zoo` with new counts of what no run measures: projects by exploit, and rows for a GPU."""
+    anew = {line.split(" | ")[0]: line for line in exploit_table(rows)}
+    count = _for_a_gpu(rows)
+    ending = count[count.index("rows") :]
+    lines = [anew.get(line.split(" | ")[0], line) for line in body.splitlines()]
+    return "\n".join(count if line.endswith(ending) else line for line in lines)
 
 
 def gpu_text(rows: list[Row], seen: dict[str, Seen | str]) -> str:
@@ -307,6 +319,7 @@ def _emulated(sandbox: str, rows: list[Row], write: bool) -> bool:
     seen = measure_emulated(sandbox, rows, _progress)
     if write:
         _write(REGION, gpu_text(rows, seen))
+        _write("zoo", recounted(region(DOCUMENT.read_text(), "zoo"), rows))
     return all(isinstance(one, Seen) and not one.wrong for one in seen.values())
 
 

@@ -1,0 +1,2 @@
+constexpr int64_t kMostNs = 10'000'000;
+__device__ inline bool is_late(int64_t i, int64_t) { return scattered(i) < 50; }
