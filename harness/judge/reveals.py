@@ -41,6 +41,8 @@ _BATCH_S = 0.05
 _MAX_ROUNDS = 256
 _WARM_REVEAL_S = 0.1
 _HARD_SHARE = 0.25
+_LARGE_PROBES = 0.25
+"""Of the probes: as large as a batch, the others a single call (our choice)."""
 
 
 @dataclass(frozen=True)
@@ -208,7 +210,7 @@ class Sampler:
             sizes = [1]
         shown = [self._draw(size) for size in sizes]
         if self._hard:
-            shown.append(self._probe(self._batch(pace_us) if self.random.random() < 0.5 else 1))
+            shown.append(self._probe(self._batch(pace_us) if self.random.random() < _LARGE_PROBES else 1))
         self.random.shuffle(shown)
         return shown
 
