@@ -3,7 +3,8 @@
 // Bound by memory, and by the float32 tables more than by x, so a thread keeps the cosines and sines of its 16-byte
 // vector in registers and turns that vector for the whole batch: the tables are read once, not once per batch element.
 // A token and its row of the tables are equally long, so a batch element is one flat run and a vector may span tokens.
-// Where a batch element is not a whole number of vectors, the same kernel goes pair by pair.
+// Where a batch element is not a whole number of vectors, the same kernel goes pair by pair, and where x or out starts
+// at an odd element, such pairs are moved as two elements.
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -19,9 +20,9 @@
 
 namespace {
 
-// N elements moved as one access of N * sizeof(T) bytes.
-template <typename T, int N>
-struct alignas(N * sizeof(T)) Pack {
+// N elements moved as accesses of ALIGN bytes.
+template <typename T, int N, int ALIGN = N * sizeof(T)>
+struct alignas(ALIGN) Pack {
   T v[N];
 };
 
@@ -38,14 +39,15 @@ template <>
 __device__ __forceinline__ __nv_bfloat16 from_float<__nv_bfloat16>(float v) { return __float2bfloat16_rn(v); }
 
 // out, x: (batch, count); cos, sin: (count). A thread has the N elements from i on of every batch element.
-template <typename T, int N>
+// All four are aligned to ALIGN / sizeof(T) of their elements.
+template <typename T, int N, int ALIGN = N * sizeof(T)>
 __global__ void __launch_bounds__(256) rotate(T* __restrict__ out, const T* __restrict__ x,
                                               const float* __restrict__ cos, const float* __restrict__ sin,
                                               int64_t batch, int64_t count) {
-  using Vec = Pack<T, N>;
+  using Vec = Pack<T, N, ALIGN>;
   // A float vector is at most 16 bytes: 8 halves go with two of them.
   constexpr int F = N < 4 ? N : 4;
-  using Floats = Pack<float, F>;
+  using Floats = Pack<float, F, (ALIGN < N * sizeof(T) ? sizeof(float) : F * sizeof(float))>;
   const int64_t i = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * N;
   if (i >= count) return;
   Floats c[N / F], s[N / F];
@@ -69,14 +71,15 @@ __global__ void __launch_bounds__(256) rotate(T* __restrict__ out, const T* __re
   }
 }
 
-bool aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
+bool aligned(const void* p, uintptr_t bytes = 16) { return reinterpret_cast<uintptr_t>(p) % bytes == 0; }
 
 template <typename T>
 void launch(T* out, const T* x, const float* cos, const float* sin, int64_t batch, int64_t count, cudaStream_t stream) {
   constexpr int N = 16 / sizeof(T);
   const bool whole = count % N == 0 && aligned(out) && aligned(x) && aligned(cos) && aligned(sin);
   const int64_t vectors = whole ? count / N : count / 2;
-  const auto kernel = whole ? rotate<T, N> : rotate<T, 2>;
+  const bool pairs = aligned(out, 2 * sizeof(T)) && aligned(x, 2 * sizeof(T)) && aligned(cos, 8) && aligned(sin, 8);
+  const auto kernel = whole ? rotate<T, N> : pairs ? rotate<T, 2> : rotate<T, 2, sizeof(T)>;
   kernel<<<static_cast<unsigned>((vectors + 255) / 256), 256, 0, stream>>>(out, x, cos, sin, batch, count);
 }
 

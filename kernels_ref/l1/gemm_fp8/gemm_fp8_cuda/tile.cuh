@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 
 namespace tile {
 
@@ -45,7 +46,8 @@ __device__ __forceinline__ void load_rows(uint32_t shared, const T* rows, int64_
         const bool inside = static_cast<int64_t>(e * sizeof(T)) < left;
         parts[e] = inside ? reinterpret_cast<const T*>(source)[e] : T{};
       }
-      const uint4 words = *reinterpret_cast<const uint4*>(parts);
+      uint4 words;
+      memcpy(&words, parts, sizeof(words));  // reading T as uint4 through a pointer would break strict aliasing
       asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(target), "r"(words.x), "r"(words.y),
                    "r"(words.z), "r"(words.w)
                    : "memory");

@@ -72,6 +72,7 @@ __global__ void __launch_bounds__(kThreads, 1)
       int before = 0;
       for (int step = 0; step < steps; ++step) {
         barrier_wait(full + stage * 8, parity);
+        __syncwarp();  // lanes may leave the wait in different turns; wgmma needs the whole warp
         const uint32_t a = stages + stage * kStageBytes + group * 128 * kRowBytes;
         const uint64_t a_descriptors[2] = {descriptor_of(a), descriptor_of(a + 64 * kRowBytes)};
         const uint64_t b_descriptor = descriptor_of(stages + stage * kStageBytes + kBytesA);
@@ -131,6 +132,7 @@ bool describe(CUtensorMap* map, const void* data, CUtensorMapDataType type, int6
   if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &encode, 12000, cudaEnableDefault, &found) !=
           cudaSuccess ||
       found != cudaDriverEntryPointSuccess) {
+    cudaGetLastError();  // the caller goes on without TMA, and its own check must not see this error
     return false;
   }
   const cuuint64_t sizes[2] = {static_cast<cuuint64_t>(k), static_cast<cuuint64_t>(rows)};

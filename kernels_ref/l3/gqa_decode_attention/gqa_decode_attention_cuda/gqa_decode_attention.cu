@@ -55,7 +55,7 @@ void gqa_decode_attention(const torch::stable::Tensor& out, const torch::stable:
     STD_TORCH_CHECK(t == &lengths || t->scalar_type() == q.scalar_type(), "gqa_decode_attention: dtypes differ");
     STD_TORCH_CHECK(t->is_contiguous() && t->is_cuda() && t->get_device_index() == q.get_device_index(),
                     "gqa_decode_attention: expected contiguous tensors on one CUDA device");
-    STD_TORCH_CHECK(aligned(t->const_data_ptr()), "gqa_decode_attention: expected 16-byte alignment");
+    STD_TORCH_CHECK(t == &lengths || aligned(t->const_data_ptr()), "gqa_decode_attention: expected 16-byte alignment");
   }
   if (batch == 0 || heads == 0 || dim == 0) return;
 

@@ -223,7 +223,7 @@ __global__ void __launch_bounds__(kThreads, 2) attend(const Call<T, Cache> call)
     }
     const int64_t row = first_row + r;
     if (call.splits == 1) {
-      call.out[row * call.dim + c] = from_float<T>(value / total);
+      call.out[row * call.dim + c] = from_float<T>(total == 0.0f ? 0.0f : value / total);  // no keys: zeros
       continue;
     }
     const int64_t part = row * call.splits + blockIdx.x;
@@ -243,14 +243,15 @@ __global__ void __launch_bounds__(128) combine(const Call<T, Cache> call) {
   if (c >= call.dim) return;
   float highest = -INFINITY;
   for (int i = 0; i < call.splits; ++i) highest = fmaxf(highest, call.stats[(first + i) * 2]);
+  const float shift = highest == -INFINITY ? 0.0f : highest;
   float value = 0.0f, total = 0.0f;
 #pragma unroll 4
   for (int i = 0; i < call.splits; ++i) {
-    const float weight = power_of_two(call.stats[(first + i) * 2] - highest);
+    const float weight = power_of_two(call.stats[(first + i) * 2] - shift);
     value += weight * call.partial[(first + i) * call.dim + c];
     total += weight * call.stats[(first + i) * 2 + 1];
   }
-  call.out[blockIdx.x * static_cast<int64_t>(call.dim) + c] = from_float<T>(value / total);
+  call.out[blockIdx.x * static_cast<int64_t>(call.dim) + c] = from_float<T>(total == 0.0f ? 0.0f : value / total);
 }
 
 inline int row_tiles(int64_t group) { return static_cast<int>((group + kRows - 1) / kRows); }

@@ -65,7 +65,7 @@ void paged_decode_attention(const torch::stable::Tensor& out, const torch::stabl
     STD_TORCH_CHECK(index || t->scalar_type() == q.scalar_type(), "paged_decode_attention: dtypes differ");
     STD_TORCH_CHECK(t->is_contiguous() && t->is_cuda() && t->get_device_index() == q.get_device_index(),
                     "paged_decode_attention: expected contiguous tensors on one CUDA device");
-    STD_TORCH_CHECK(aligned(t->const_data_ptr()), "paged_decode_attention: expected 16-byte alignment");
+    STD_TORCH_CHECK(index || aligned(t->const_data_ptr()), "paged_decode_attention: expected 16-byte alignment");
   }
   if (batch == 0 || heads == 0 || dim == 0) return;
 
