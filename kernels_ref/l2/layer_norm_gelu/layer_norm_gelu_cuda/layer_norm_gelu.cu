@@ -1,16 +1,19 @@
 // Layer norm and exact GELU on CUDA: float16, bfloat16, float32.
 //
-// A row is read from memory once: every thread keeps its share (1, 2 or 4 vectors of 16 bytes) in registers as float32.
-// The mean is reduced first and the squares of the centred values second (no cancellation), each by warp shuffles and
-// one pass through shared memory; scale, shift and GELU happen on the way out. Weight and bias are requested before the
-// reductions, so their latency hides behind them. Short rows get a warp each, four to a block, and never synchronise.
-// Rows that are not whole vectors, or too long for registers, take a strided kernel that reads the row three times.
+// A row is read from memory once: every thread keeps its share (1, 2 or 4 vectors of 16 bytes) in registers. The mean is
+// reduced first and the squares of the centred values second (no cancellation), each by warp shuffles and, in long rows,
+// one pass through shared memory; scale, shift and GELU happen on the way out. Short rows get 8, 16 or 32 lanes of a
+// warp each, several rows one after the other, for which a thread loads its weights and biases once; they never
+// synchronise. 16-bit outputs take GELU from a polynomial, one exponential and one reciprocal, which leaves memory the
+// bound. Rows that are not whole vectors, or too long for registers, take a strided kernel that reads the row three times.
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
 #include <cstdint>
+#include <cstring>
+#include <type_traits>
 
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
 #include <torch/csrc/stable/accelerator.h>
@@ -38,82 +41,178 @@ __device__ __forceinline__ __half from_float<__half>(float v) { return __float2h
 template <>
 __device__ __forceinline__ __nv_bfloat16 from_float<__nv_bfloat16>(float v) { return __float2bfloat16_rn(v); }
 
-// Reduces over the threads of one row: a warp when blockDim.x is 32, else the whole block (blockDim.y is 1 then).
-// `partial` holds 32 floats of shared memory; two calls in a row need two of them.
-template <typename Op>
-__device__ __forceinline__ float row_reduce(float v, float identity, float* partial, Op op) {
+// A vector of 16 bytes as it lies in memory, and as float32.
+template <typename T>
+__device__ __forceinline__ void widen(const int4& words, float (&values)[16 / sizeof(T)]) {
+  const int parts[4] = {words.x, words.y, words.z, words.w};
 #pragma unroll
-  for (int offset = 16; offset > 0; offset /= 2) v = op(v, __shfl_xor_sync(0xffffffffu, v, offset));
-  if (blockDim.x == 32) return v;
+  for (int i = 0; i < 4; ++i) {
+    if constexpr (sizeof(T) == 4) {
+      values[i] = __int_as_float(parts[i]);
+    } else if constexpr (std::is_same_v<T, __nv_bfloat16>) {
+      values[2 * i] = __int_as_float(parts[i] << 16);
+      values[2 * i + 1] = __int_as_float(parts[i] & 0xffff0000);
+    } else {
+      __half2 pair;
+      memcpy(&pair, &parts[i], sizeof(pair));
+      values[2 * i] = __low2float(pair);
+      values[2 * i + 1] = __high2float(pair);
+    }
+  }
+}
+template <typename T>
+__device__ __forceinline__ int4 narrow(const float (&values)[16 / sizeof(T)]) {
+  Pack<T, 16 / sizeof(T)> packed;
+#pragma unroll
+  for (int n = 0; n < static_cast<int>(16 / sizeof(T)); ++n) packed.v[n] = from_float<T>(values[n]);
+  int4 words;
+  memcpy(&words, &packed, sizeof(words));
+  return words;
+}
+
+// Sum over LANES neighbouring lanes, the same in all of them.
+template <int LANES>
+__device__ __forceinline__ float lanes_sum(float v) {
+#pragma unroll
+  for (int offset = LANES / 2; offset > 0; offset /= 2) v += __shfl_xor_sync(0xffffffffu, v, offset);
+  return v;
+}
+// Sum over a block; `partial` holds 32 floats of shared memory, and two calls in a row need two of them.
+__device__ __forceinline__ float block_sum(float v, float* partial) {
+  v = lanes_sum<32>(v);
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
   if (lane == 0) partial[warp] = v;
   __syncthreads();
-  v = lane < warps ? partial[lane] : identity;
-#pragma unroll
-  for (int offset = 16; offset > 0; offset /= 2) v = op(v, __shfl_xor_sync(0xffffffffu, v, offset));
-  return v;
+  return lanes_sum<32>(lane < warps ? partial[lane] : 0.0f);
 }
-struct Add {
-  __device__ float operator()(float a, float b) const { return a + b; }
-};
 
-__device__ __forceinline__ float gelu(float v) { return 0.5f * v * (1.0f + erff(v * 0.707106781f)); }
+__device__ __forceinline__ float exp2_fast(float v) {
+  float result;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(v));
+  return result;
+}
+__device__ __forceinline__ float reciprocal_fast(float v) {
+  float result;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(v));
+  return result;
+}
+// For 16 bits, v / (1 + 2^(-v p(v^2))): p was fitted so that the largest error is 2.6e-5, a fortieth of float16's
+// tolerance. Beyond |v| = 5, where p stays as it is, the result is v or 0 to 3e-6.
+template <typename T>
+__device__ __forceinline__ float gelu(float v) {
+  if constexpr (sizeof(T) == 4) {
+    return 0.5f * v * (1.0f + erff(v * 0.707106781f));
+  } else {
+    const float square = fminf(v * v, 25.0f);
+    const float p = fmaf(fmaf(1.01426330e-3f, square, -1.06775726e-1f), square, -2.30112134f);
+    return v * reciprocal_fast(1.0f + exp2_fast(v * p));
+  }
+}
 
-// One row per threadIdx.y; the row is `vectors` = cols / N vectors long, at most VECS * blockDim.x.
 template <typename T, int VECS>
-__global__ void __launch_bounds__(256) norm_gelu_registers(
-    T* __restrict__ out, const T* __restrict__ x, const T* __restrict__ weight, const T* __restrict__ bias,
-    int64_t rows, int vectors, float inv_cols, float eps) {
-  constexpr int N = 16 / sizeof(T);
-  using Vec = Pack<T, N>;
-  const int64_t row = static_cast<int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
-  if (row >= rows) return;  // whole warps only: blockDim.y > 1 means a warp per row
-  const Vec* x_row = reinterpret_cast<const Vec*>(x) + row * vectors;
-  Vec* out_row = reinterpret_cast<Vec*>(out) + row * vectors;
-  __shared__ float partial_sum[32], partial_squares[32];
-
-  Vec values[VECS]{}, weights[VECS]{}, biases[VECS]{};
-#pragma unroll
-  for (int k = 0; k < VECS; ++k) {
-    const int i = threadIdx.x + k * blockDim.x;
-    if (i < vectors) values[k] = x_row[i];
-  }
-#pragma unroll
-  for (int k = 0; k < VECS; ++k) {
-    const int i = threadIdx.x + k * blockDim.x;
-    if (i < vectors) weights[k] = reinterpret_cast<const Vec*>(weight)[i];
-    if (i < vectors) biases[k] = reinterpret_cast<const Vec*>(bias)[i];
-  }
+__device__ __forceinline__ float share_sum(const int4 (&words)[VECS]) {
   float sum = 0.0f;
 #pragma unroll
   for (int k = 0; k < VECS; ++k) {
+    float v[16 / sizeof(T)];
+    widen<T>(words[k], v);
 #pragma unroll
-    for (int n = 0; n < N; ++n) sum += to_float(values[k].v[n]);
+    for (const float one : v) sum += one;
   }
-  const float mean = row_reduce(sum, 0.0f, partial_sum, Add{}) * inv_cols;
-
+  return sum;
+}
+// Of vectors first, first + step, ... below `end`.
+template <typename T, int VECS>
+__device__ __forceinline__ float share_squares(const int4 (&words)[VECS], int first, int step, int end, float mean) {
   float squares = 0.0f;
 #pragma unroll
   for (int k = 0; k < VECS; ++k) {
-    const bool inside = static_cast<int>(threadIdx.x + k * blockDim.x) < vectors;
+    if (first + k * step >= end) break;
+    float v[16 / sizeof(T)];
+    widen<T>(words[k], v);
 #pragma unroll
-    for (int n = 0; n < N; ++n) {
-      const float d = inside ? to_float(values[k].v[n]) - mean : 0.0f;
-      squares += d * d;
+    for (const float one : v) squares += (one - mean) * (one - mean);
+  }
+  return squares;
+}
+template <typename T>
+__device__ __forceinline__ int4 result_of(const int4& words, const int4& weights, const int4& biases, float mean,
+                                          float scale) {
+  constexpr int N = 16 / sizeof(T);
+  float v[N], w[N], b[N];
+  widen<T>(words, v);
+  widen<T>(weights, w);
+  widen<T>(biases, b);
+#pragma unroll
+  for (int n = 0; n < N; ++n) v[n] = gelu<T>((v[n] - mean) * scale * w[n] + b[n]);
+  return narrow<T>(v);
+}
+
+// Rows of `vectors` = cols / N vectors, at most VECS * LANES. A group of LANES lanes makes ROWS of them; the rows that a
+// warp loads at one time follow each other.
+constexpr int kShortThreads = 128;
+template <typename T, int LANES, int VECS, int ROWS>
+__global__ void __launch_bounds__(kShortThreads)
+    norm_gelu_short(int4* __restrict__ out, const int4* __restrict__ x, const int4* __restrict__ weight,
+                    const int4* __restrict__ bias, int64_t rows, int vectors, float inv_cols, float eps) {
+  constexpr int kGroups = 32 / LANES;  // of a warp
+  const int lane = threadIdx.x % LANES, group = threadIdx.x % 32 / LANES;
+  const int64_t warp = static_cast<int64_t>(blockIdx.x) * (kShortThreads / 32) + threadIdx.x / 32;
+  const int64_t first_row = warp * (kGroups * ROWS) + group;
+  int4 words[ROWS][VECS], weights[VECS], biases[VECS];
+#pragma unroll
+  for (int r = 0; r < ROWS; ++r) {
+    const int64_t row = first_row + r * kGroups;
+#pragma unroll
+    for (int k = 0; k < VECS; ++k) {
+      const int i = lane + k * LANES;
+      words[r][k] = i < vectors && row < rows ? x[row * vectors + i] : int4{};
     }
   }
-  const float scale = 1.0f / sqrtf(row_reduce(squares, 0.0f, partial_squares, Add{}) * inv_cols + eps);
-
 #pragma unroll
   for (int k = 0; k < VECS; ++k) {
-    const int i = threadIdx.x + k * blockDim.x;
-    Vec result;
+    const int i = lane + k * LANES;
+    weights[k] = i < vectors ? weight[i] : int4{};
+    biases[k] = i < vectors ? bias[i] : int4{};
+  }
 #pragma unroll
-    for (int n = 0; n < N; ++n) {
-      const float y = (to_float(values[k].v[n]) - mean) * scale;
-      result.v[n] = from_float<T>(gelu(y * to_float(weights[k].v[n]) + to_float(biases[k].v[n])));
+  for (int r = 0; r < ROWS; ++r) {  // all lanes of a warp: shuffles need them
+    const int64_t row = first_row + r * kGroups;
+    const float mean = lanes_sum<LANES>(share_sum<T>(words[r])) * inv_cols;
+    const float squares = lanes_sum<LANES>(share_squares<T>(words[r], lane, LANES, vectors, mean));
+    const float scale = rsqrtf(squares * inv_cols + eps);
+#pragma unroll
+    for (int k = 0; k < VECS; ++k) {
+      const int i = lane + k * LANES;
+      if (i < vectors && row < rows)
+        out[row * vectors + i] = result_of<T>(words[r][k], weights[k], biases[k], mean, scale);
     }
-    if (i < vectors) out_row[i] = result;
+  }
+}
+
+// A block per row; the row is `vectors` = cols / N vectors long, at most VECS * blockDim.x.
+template <typename T, int VECS>
+__global__ void __launch_bounds__(256)
+    norm_gelu_registers(int4* __restrict__ out, const int4* __restrict__ x, const int4* __restrict__ weight,
+                        const int4* __restrict__ bias, int vectors, float inv_cols, float eps) {
+  const int64_t start = static_cast<int64_t>(blockIdx.x) * vectors;
+  const int first = threadIdx.x, step = blockDim.x;
+  __shared__ float partial_sum[32], partial_squares[32];
+  int4 words[VECS], weights[VECS], biases[VECS];
+#pragma unroll
+  for (int k = 0; k < VECS; ++k) words[k] = first + k * step < vectors ? x[start + first + k * step] : int4{};
+#pragma unroll
+  for (int k = 0; k < VECS; ++k) {  // requested before the reductions, which hide their latency
+    weights[k] = first + k * step < vectors ? weight[first + k * step] : int4{};
+    biases[k] = first + k * step < vectors ? bias[first + k * step] : int4{};
+  }
+  const float mean = block_sum(share_sum<T>(words), partial_sum) * inv_cols;
+  const float squares = block_sum(share_squares<T>(words, first, step, vectors, mean), partial_squares);
+  const float scale = rsqrtf(squares * inv_cols + eps);
+#pragma unroll
+  for (int k = 0; k < VECS; ++k) {
+    if (first + k * step < vectors)
+      out[start + first + k * step] = result_of<T>(words[k], weights[k], biases[k], mean, scale);
   }
 }
 
@@ -134,7 +233,7 @@ __global__ void __launch_bounds__(512) norm_gelu_strided(T* __restrict__ out, co
 #pragma unroll
     for (int n = 0; n < N; ++n) sum += to_float(v.v[n]);
   }
-  const float mean = row_reduce(sum, 0.0f, partial_sum, Add{}) * inv_cols;
+  const float mean = block_sum(sum, partial_sum) * inv_cols;
   float squares = 0.0f;
 #pragma unroll 4
   for (int64_t i = threadIdx.x; i < vectors; i += blockDim.x) {
@@ -142,13 +241,13 @@ __global__ void __launch_bounds__(512) norm_gelu_strided(T* __restrict__ out, co
 #pragma unroll
     for (int n = 0; n < N; ++n) squares += (to_float(v.v[n]) - mean) * (to_float(v.v[n]) - mean);
   }
-  const float scale = 1.0f / sqrtf(row_reduce(squares, 0.0f, partial_squares, Add{}) * inv_cols + eps);
+  const float scale = rsqrtf(block_sum(squares, partial_squares) * inv_cols + eps);
   for (int64_t i = threadIdx.x; i < vectors; i += blockDim.x) {
     const Vec v = x_row[i], w = reinterpret_cast<const Vec*>(weight)[i], b = reinterpret_cast<const Vec*>(bias)[i];
     Vec result;
 #pragma unroll
     for (int n = 0; n < N; ++n)
-      result.v[n] = from_float<T>(gelu((to_float(v.v[n]) - mean) * scale * to_float(w.v[n]) + to_float(b.v[n])));
+      result.v[n] = from_float<T>(gelu<T>((to_float(v.v[n]) - mean) * scale * to_float(w.v[n]) + to_float(b.v[n])));
     out_row[i] = result;
   }
 }
@@ -169,15 +268,29 @@ void launch(T* out, const T* x, const T* weight, const T* bias, int64_t rows, in
     kernel<<<static_cast<unsigned>(rows), threads, 0, stream>>>(out, x, weight, bias, cols, inv_cols, eps);
     return;
   }
+  int4 *const to = reinterpret_cast<int4*>(out);
+  const int4 *const from = reinterpret_cast<const int4*>(x), *const weights = reinterpret_cast<const int4*>(weight),
+             *const biases = reinterpret_cast<const int4*>(bias);
+  const auto length = static_cast<int>(vectors);
+  if (vectors <= 128) {
+    const auto start = [&](auto kernel, int rows_of_warp) {
+      const int64_t rows_of_block = rows_of_warp * (kShortThreads / 32);
+      kernel<<<static_cast<unsigned>((rows + rows_of_block - 1) / rows_of_block), kShortThreads, 0, stream>>>(
+          to, from, weights, biases, rows, length, inv_cols, eps);
+    };
+    if (vectors <= 8) return start(norm_gelu_short<T, 8, 1, 4>, 16);
+    if (vectors <= 16) return start(norm_gelu_short<T, 16, 1, 4>, 8);
+    if (vectors <= 32) return start(norm_gelu_short<T, 32, 1, 4>, 4);
+    if (vectors <= 64) return start(norm_gelu_short<T, 32, 2, 2>, 2);
+    return start(norm_gelu_short<T, 32, 4, 1>, 1);
+  }
   // Few vectors per thread keeps many threads loading, but a thread holds weight and bias too: at most 4 vectors.
-  const bool warp_per_row = vectors <= 64;
-  const int vecs = warp_per_row ? (vectors <= 32 ? 1 : 2) : vectors <= 256 ? 1 : vectors <= 512 ? 2 : 4;
-  const dim3 block = warp_per_row ? dim3(32, 4) : dim3(whole_warps((vectors + vecs - 1) / vecs));
-  const dim3 grid(static_cast<unsigned>(warp_per_row ? (rows + 3) / 4 : rows));
+  const int vecs = vectors <= 256 ? 1 : vectors <= 512 ? 2 : 4;
   const auto kernel = vecs == 1   ? norm_gelu_registers<T, 1>
                       : vecs == 2 ? norm_gelu_registers<T, 2>
                                   : norm_gelu_registers<T, 4>;
-  kernel<<<grid, block, 0, stream>>>(out, x, weight, bias, rows, static_cast<int>(vectors), inv_cols, eps);
+  kernel<<<static_cast<unsigned>(rows), whole_warps((vectors + vecs - 1) / vecs), 0, stream>>>(
+      to, from, weights, biases, length, inv_cols, eps);
 }
 
 }  // namespace
