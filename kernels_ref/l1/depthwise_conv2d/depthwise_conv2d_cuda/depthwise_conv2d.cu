@@ -1,11 +1,12 @@
 // Depthwise 2-d convolution on CUDA: float16, bfloat16, float32, stride 1, accumulated in float32.
 //
 // Every element takes part in up to 49 products, so after one reading from memory all of them come from shared memory
-// and registers. A block owns tiles of up to 64 x 64 outputs (one tile of a large image, or several small images): it
-// brings them with their border to shared memory as float32, zeros where the image ends, by aligned 16-byte loads that
-// need not begin where a row does. A thread then makes 4 x 4 outputs: each row of the window is read as 16-byte
-// vectors, and used for every output row that it belongs to; the filter lies in registers. Several blocks on an SM
-// overlap one's loads with another's arithmetic.
+// and registers. A block makes tiles of up to 64 x 64 outputs (one tile of a large image, or several small images): it
+// brings them with their border to shared memory as float32, zeros where the image ends, and the filters beside them.
+// Where rows are whole groups of 4 elements, each group is one load and one 16-byte store without bank conflicts; other
+// rows come by aligned 16-byte loads that need not begin where a row does. A thread then makes 4 x 4 outputs: each row of
+// the window is read as 16-byte vectors, and used for every output row that it belongs to. Several blocks on an SM overlap
+// one's loads with another's arithmetic.
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -13,6 +14,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
 #include <torch/csrc/stable/accelerator.h>
@@ -50,13 +52,75 @@ struct Shape {
   int tile_height, tile_width;  // multiples of 4
   int tiles;                    // planes of a block
   bool vectors;                 // x is aligned to 16 bytes, out to 4 elements in every row
+  // What divided() needs to divide by groups of 4 in a row, rows, 4 x 4 outputs, and those in a row, each of a tile.
+  uint32_t by_quads, by_rows, by_blocks, by_columns;
 };
 
-// float4 of a window row: 4 outputs see 4 + K - 1 columns.
-__host__ __device__ constexpr int window_vectors(int kernel) { return (4 + kernel - 1 + 3) / 4; }
+// Columns of a tile in shared memory before the first output's: its border, in QUADS rounded up to a float4.
+template <int K, bool QUADS>
+constexpr int kLead = QUADS ? ((K - 1) / 2 + 3) / 4 * 4 : (K - 1) / 2;
+// Column of the first window within its float4, and float4 of a window row: 4 outputs see 4 + K - 1 columns.
+template <int K, bool QUADS>
+constexpr int kOffset = kLead<K, QUADS> - (K - 1) / 2;
+template <int K, bool QUADS>
+constexpr int kWindow = (kOffset<K, QUADS> + 4 + K - 1 + 3) / 4;
 // Floats of a row of a tile in shared memory: whole float4, and the last window may be read to its end.
-__host__ __device__ inline int pitch_of(int tile_width, int kernel) {
-  return tile_width + 4 * (window_vectors(kernel) - 1);
+template <int K, bool QUADS>
+__host__ __device__ constexpr int pitch_of(int tile_width) {
+  return QUADS ? tile_width + 2 * kLead<K, QUADS> : tile_width + 4 * (kWindow<K, QUADS> - 1);
+}
+// Floats of a filter in shared memory: rows of whole float4, then the bias.
+template <int K>
+constexpr int kFilterPitch = (K + 3) / 4 * 4;
+template <int K>
+constexpr int kFilterFloats = K * kFilterPitch<K> + 4;
+
+// dividend / divisor, for dividends below 2^16 and divisors below 2^12, given division_by(divisor).
+uint32_t division_by(int divisor) { return ((uint32_t{1} << 31) + divisor - 1) / divisor; }
+__device__ __forceinline__ int divided(int dividend, uint32_t by) {
+  return static_cast<int>(__umulhi(2 * static_cast<uint32_t>(dividend), by));
+}
+
+// Four elements as float32.
+__device__ __forceinline__ float4 widen(float, const float4& v) { return v; }
+__device__ __forceinline__ float4 widen(__half, const uint2& bits) {
+  __half2 low, high;
+  memcpy(&low, &bits.x, 4);
+  memcpy(&high, &bits.y, 4);
+  return make_float4(__low2float(low), __high2float(low), __low2float(high), __high2float(high));
+}
+__device__ __forceinline__ float4 widen(__nv_bfloat16, const uint2& bits) {
+  return make_float4(__uint_as_float(bits.x << 16), __uint_as_float(bits.x & 0xffff0000u),
+                     __uint_as_float(bits.y << 16), __uint_as_float(bits.y & 0xffff0000u));
+}
+
+// Rows [top, top + rows) of every plane, and columns from `left` on, which is a multiple of 4, as is the width: `tiles` is
+// filled, with zeros outside of the plane. A thread has eight loads in flight before it stores any.
+template <typename T>
+__device__ __forceinline__ void bring_quads(float* tiles, int pitch, const T* x, int64_t first_plane, int planes,
+                                            const Shape& s, int top, int left, int rows) {
+  using Quad = std::conditional_t<sizeof(T) == 4, float4, uint2>;
+  constexpr int kBatch = sizeof(T) == 4 ? 4 : 8;
+  const int quads = pitch / 4, items = planes * rows * quads;
+  const T* const planes_begin = x + first_plane * s.height * s.width;
+#pragma unroll 1
+  for (int base = threadIdx.x; base < items; base += kBatch * blockDim.x) {
+    Quad words[kBatch];
+#pragma unroll
+    for (int u = 0; u < kBatch; ++u) {
+      const int item = base + u * blockDim.x, tile_row = divided(item, s.by_quads);
+      const int p = divided(tile_row, s.by_rows), y = top + tile_row - p * rows, c = left + (item - tile_row * quads) * 4;
+      const bool inside = item < items && static_cast<unsigned>(y) < static_cast<unsigned>(s.height) &&
+                          static_cast<unsigned>(c) < static_cast<unsigned>(s.width);
+      const int64_t row_begin = static_cast<int64_t>(p * s.height + y) * s.width;  // 16 planes of 2^20 rows at most
+      words[u] = inside ? *reinterpret_cast<const Quad*>(planes_begin + row_begin + c) : Quad{};
+    }
+#pragma unroll
+    for (int u = 0; u < kBatch; ++u) {
+      const int item = base + u * blockDim.x;
+      if (item < items) reinterpret_cast<float4*>(tiles)[item] = widen(T{}, words[u]);
+    }
+  }
 }
 
 // Rows [top, top + rows) and columns [left, left + columns) of every plane (any of them may lie outside it) go to
@@ -69,12 +133,12 @@ __device__ __forceinline__ void bring(float* tiles, int pitch, const T* x, int64
   const int begin = left > 0 ? left : 0, end = left + columns < s.width ? left + columns : s.width;
   const int vectors = (columns + N - 2) / N + 1;  // cover any `columns` elements, however they are aligned
   const int items = planes * rows * vectors;
-  for (int base = threadIdx.x; base < items; base += kBatch * kThreads) {
+  for (int base = threadIdx.x; base < items; base += kBatch * blockDim.x) {
     uint4 words[kBatch];  // taken apart only when all loads have started: elements of 16 bits would be waited for
     int column[kBatch], to[kBatch];  // of the vector's first element: in the plane, and in `tiles`
 #pragma unroll
     for (int u = 0; u < kBatch; ++u) {
-      const int item = base + u * kThreads, tile_row = item / vectors, p = tile_row / rows;
+      const int item = base + u * blockDim.x, tile_row = item / vectors, p = tile_row / rows;
       const int y = top + tile_row - p * rows;
       column[u] = kNothing;
       if (item >= items || y < 0 || y >= s.height) continue;
@@ -107,41 +171,57 @@ __device__ __forceinline__ void bring(float* tiles, int pitch, const T* x, int64
   }
 }
 
-template <typename T, int K>
-__global__ void __launch_bounds__(kThreads, 2)
+template <typename T, int K, bool QUADS>
+__global__ void __launch_bounds__(kThreads, K < 5 || QUADS ? 4 : 3)
     convolve(T* __restrict__ out, const T* __restrict__ x, const T* __restrict__ weight, const T* __restrict__ bias,
              const Shape s) {
   extern __shared__ __align__(16) float shared[];
-  constexpr int kBorder = (K - 1) / 2, kVectors = window_vectors(K);
-  const int pitch = pitch_of(s.tile_width, K), tile_rows = s.tile_height + K - 1;
+  constexpr int kBorder = (K - 1) / 2, kVectors = kWindow<K, QUADS>, kAt = kOffset<K, QUADS>;
+  const int pitch = pitch_of<K, QUADS>(s.tile_width), tile_rows = s.tile_height + K - 1;
   const int tile_floats = tile_rows * pitch;
   const int64_t first_plane = static_cast<int64_t>(blockIdx.x) * s.tiles;
   const int planes = static_cast<int>(s.planes - first_plane < s.tiles ? s.planes - first_plane : s.tiles);
   const int top = blockIdx.y * s.tile_height, left = blockIdx.z * s.tile_width;
 
-  for (int i = threadIdx.x; i < planes * tile_floats / 4; i += kThreads)
-    reinterpret_cast<float4*>(shared)[i] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-  __syncthreads();
-  bring(shared, pitch, x, first_plane, planes, s, top - kBorder, left - kBorder, tile_rows, s.tile_width + K - 1);
+  float* const filters = shared + s.tiles * tile_floats;
+  for (int i = threadIdx.x; i < planes * kFilterFloats<K>; i += blockDim.x) {
+    const int p = i / kFilterFloats<K>, at = i - p * kFilterFloats<K>, f = at / kFilterPitch<K>;
+    const int g = at - f * kFilterPitch<K>;
+    const unsigned channel = static_cast<unsigned>(first_plane + p) % static_cast<unsigned>(s.channels);
+    const int64_t weights = static_cast<int64_t>(channel) * (K * K);
+    filters[i] = f == K && g == 0 ? to_float(bias[channel]) : f < K && g < K ? to_float(weight[weights + f * K + g]) : 0;
+  }
+  if constexpr (QUADS) {
+    bring_quads(shared, pitch, x, first_plane, planes, s, top - kBorder, left - kLead<K, QUADS>, tile_rows);
+  } else {
+    for (int i = threadIdx.x; i < planes * tile_floats / 4; i += blockDim.x)
+      reinterpret_cast<float4*>(shared)[i] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    __syncthreads();
+    bring(shared, pitch, x, first_plane, planes, s, top - kBorder, left - kBorder, tile_rows, s.tile_width + K - 1);
+  }
   __syncthreads();
 
   // A thread's 4 x 4 outputs.
   const int columns = s.tile_width / 4, blocks = columns * (s.tile_height / 4);
-  const int p = threadIdx.x / blocks, own = threadIdx.x % blocks;
-  const int row = own / columns * 4, column = own % columns * 4;
+  const int p = divided(threadIdx.x, s.by_blocks), own = threadIdx.x - p * blocks, own_row = divided(own, s.by_columns);
+  const int row = own_row * 4, column = (own - own_row * columns) * 4;
   if (p >= planes || top + row >= s.height || left + column >= s.width) return;
   const int64_t plane = first_plane + p;
-  const int channel = static_cast<int>(plane % s.channels);
-  float filter[K * K];
-#pragma unroll
-  for (int i = 0; i < K * K; ++i) filter[i] = to_float(weight[channel * K * K + i]);
+  const float* own_filter = filters + p * kFilterFloats<K>;
   float sum[4][4];
 #pragma unroll
-  for (int i = 0; i < 16; ++i) sum[i / 4][i % 4] = to_float(bias[channel]);
+  for (int i = 0; i < 16; ++i) sum[i / 4][i % 4] = own_filter[K * kFilterPitch<K>];
 
   const float* window = shared + p * tile_floats + row * pitch + column;
+  float filter[K][kFilterPitch<K>];  // a row lives from the window row where it begins to the third after it
 #pragma unroll
   for (int i = 0; i < 4 + K - 1; ++i) {
+    if (i < K) {
+#pragma unroll
+      for (int f = 0; f < kFilterPitch<K>; f += 4)
+        *reinterpret_cast<float4*>(filter[i] + f) =
+            *reinterpret_cast<const float4*>(own_filter + i * kFilterPitch<K> + f);
+    }
     float v[4 * kVectors];
 #pragma unroll
     for (int j = 0; j < kVectors; ++j)
@@ -152,7 +232,7 @@ __global__ void __launch_bounds__(kThreads, 2)
 #pragma unroll
       for (int f = 0; f < K; ++f) {
 #pragma unroll
-        for (int c = 0; c < 4; ++c) sum[r][c] = fmaf(filter[(i - r) * K + f], v[c + f], sum[r][c]);
+        for (int c = 0; c < 4; ++c) sum[r][c] = fmaf(filter[i - r][f], v[kAt + c + f], sum[r][c]);
       }
     }
   }
@@ -164,7 +244,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     Pack<T, 4> result;
 #pragma unroll
     for (int c = 0; c < 4; ++c) result.v[c] = from_float<T>(sum[r][c]);
-    if (s.vectors && s.width % 4 == 0) {
+    if (QUADS || (s.vectors && s.width % 4 == 0)) {
       *reinterpret_cast<Pack<T, 4>*>(to + static_cast<int64_t>(r) * s.width) = result;
     } else {
 #pragma unroll
@@ -180,17 +260,23 @@ int tile_of(int size) {
   return ((size + parts - 1) / parts + 3) / 4 * 4;
 }
 
-template <typename T, int K>
+template <typename T, int K, bool QUADS>
 void launch_kernel(T* out, const T* x, const T* weight, const T* bias, Shape s, cudaStream_t stream) {
   s.tile_height = tile_of(s.height);
   s.tile_width = tile_of(s.width);
-  const int floats = (s.tile_height + K - 1) * pitch_of(s.tile_width, K);
-  const int by_threads = kThreads / (s.tile_height / 4 * (s.tile_width / 4)), by_memory = kSharedFloats / floats;
+  const int rows = s.tile_height + K - 1, pitch = pitch_of<K, QUADS>(s.tile_width);
+  const int floats = rows * pitch + kFilterFloats<K>, threads_of_tile = s.tile_height / 4 * (s.tile_width / 4);
+  const int by_threads = kThreads / threads_of_tile, by_memory = kSharedFloats / floats;
   s.tiles = by_threads < by_memory ? by_threads : by_memory;
+  s.by_quads = division_by(pitch / 4);
+  s.by_rows = division_by(rows);
+  s.by_blocks = division_by(threads_of_tile);
+  s.by_columns = division_by(s.tile_width / 4);
   const dim3 grid(static_cast<unsigned>((s.planes + s.tiles - 1) / s.tiles),
                   static_cast<unsigned>((s.height + s.tile_height - 1) / s.tile_height),
                   static_cast<unsigned>((s.width + s.tile_width - 1) / s.tile_width));
-  convolve<T, K><<<grid, kThreads, s.tiles * floats * sizeof(float), stream>>>(out, x, weight, bias, s);
+  const auto threads = static_cast<unsigned>((s.tiles * threads_of_tile + 31) / 32 * 32);
+  convolve<T, K, QUADS><<<grid, threads, s.tiles * floats * sizeof(float), stream>>>(out, x, weight, bias, s);
 }
 
 bool aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
@@ -198,11 +284,12 @@ bool aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
 template <typename T>
 void launch(T* out, const T* x, const T* weight, const T* bias, Shape s, int64_t kernel, cudaStream_t stream) {
   s.vectors = aligned(out) && aligned(x);
+  const bool quads = s.vectors && s.width % 4 == 0;
   switch (kernel) {
-    case 1: return launch_kernel<T, 1>(out, x, weight, bias, s, stream);
-    case 3: return launch_kernel<T, 3>(out, x, weight, bias, s, stream);
-    case 5: return launch_kernel<T, 5>(out, x, weight, bias, s, stream);
-    default: return launch_kernel<T, 7>(out, x, weight, bias, s, stream);
+    case 1: return (quads ? launch_kernel<T, 1, true> : launch_kernel<T, 1, false>)(out, x, weight, bias, s, stream);
+    case 3: return (quads ? launch_kernel<T, 3, true> : launch_kernel<T, 3, false>)(out, x, weight, bias, s, stream);
+    case 5: return (quads ? launch_kernel<T, 5, true> : launch_kernel<T, 5, false>)(out, x, weight, bias, s, stream);
+    default: return (quads ? launch_kernel<T, 7, true> : launch_kernel<T, 7, false>)(out, x, weight, bias, s, stream);
   }
 }
 
