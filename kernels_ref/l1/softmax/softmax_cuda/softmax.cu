@@ -3,14 +3,18 @@
 // A row is read from memory once: every thread keeps its share (1, 2 or 4 vectors of 16 bytes) in registers as float32,
 // maximum and sum are reduced by warp shuffles and one pass through shared memory each, and the row is written from
 // the registers. Short rows get a warp each, four to a block, and never synchronise.
-// Rows too long for registers (vocabularies) or not a whole number of vectors take an online softmax: one reading for
-// maximum and sum together, a second one (mostly from L2) to write.
+// Vocabularies stay in the registers of a cluster of 2 to 8 blocks, in the storage dtype: maximum and sum go together
+// through distributed shared memory once. Still longer rows, or not a whole number of vectors, take an online softmax:
+// one reading for maximum and sum together, a second one (mostly from L2) to write.
 
+#include <cooperative_groups.h>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
+#include <cfloat>
 #include <cstdint>
+#include <cstring>
 
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
 #include <torch/csrc/stable/accelerator.h>
@@ -19,6 +23,8 @@
 #include "../torch-ext/torch_binding.h"
 
 namespace {
+
+namespace cg = cooperative_groups;
 
 // N elements moved as one access of N * sizeof(T) bytes.
 template <typename T, int N>
@@ -108,6 +114,83 @@ __global__ void __launch_bounds__(1024) softmax_registers(T* __restrict__ out, c
   }
 }
 
+// Of any part of a row: its maximum and the sum of exp(v - max). {-FLT_MAX, 0} is of no elements.
+struct Partial {
+  float max, sum;
+};
+// Over a warp, the same in every lane.
+__device__ __forceinline__ Partial warp_reduce(Partial p) {
+  float max = p.max;
+#pragma unroll
+  for (int offset = 16; offset > 0; offset /= 2) max = fmaxf(max, __shfl_xor_sync(0xffffffffu, max, offset));
+  float sum = p.sum * __expf(p.max - max);
+#pragma unroll
+  for (int offset = 16; offset > 0; offset /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, offset);
+  return {max, sum};
+}
+template <typename T>
+__device__ __forceinline__ Pack<T, 16 / sizeof(T)> taken_apart(const int4& words) {
+  Pack<T, 16 / sizeof(T)> v;
+  memcpy(&v, &words, sizeof(v));
+  return v;
+}
+
+// A cluster of gridDim.y blocks per row of `vectors` vectors, at most VECS * blockDim.x in each block.
+template <typename T, int VECS>
+__global__ void __launch_bounds__(1024) softmax_clusters(int4* __restrict__ out, const int4* __restrict__ x,
+                                                         int vectors) {
+  constexpr int N = 16 / sizeof(T);
+  const int64_t start = static_cast<int64_t>(blockIdx.x) * vectors;
+  const int first = blockIdx.y * VECS * blockDim.x + threadIdx.x, step = blockDim.x;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
+  int4 words[VECS];
+#pragma unroll
+  for (int k = 0; k < VECS; ++k) {
+    const int i = first + k * step;
+    words[k] = i < vectors ? __ldcs(x + start + i) : int4{};
+  }
+  Partial part{-FLT_MAX, 0.0f};
+#pragma unroll
+  for (int k = 0; k < VECS; ++k) {
+    // Elements of 16 bits would be taken apart where they are loaded, and every load waited for before the next.
+    asm volatile("" : "+r"(words[k].x), "+r"(words[k].y), "+r"(words[k].z), "+r"(words[k].w));
+    if (first + k * step >= vectors) continue;
+    const auto v = taken_apart<T>(words[k]);
+#pragma unroll
+    for (int n = 0; n < N; ++n) part.max = fmaxf(part.max, to_float(v.v[n]));
+  }
+#pragma unroll
+  for (int k = 0; k < VECS; ++k) {
+    if (first + k * step >= vectors) continue;
+    const auto v = taken_apart<T>(words[k]);
+#pragma unroll
+    for (int n = 0; n < N; ++n) part.sum += __expf(to_float(v.v[n]) - part.max);
+  }
+  __shared__ Partial of_warp[32], of_block;
+  part = warp_reduce(part);
+  if (lane == 0) of_warp[warp] = part;
+  __syncthreads();
+  part = warp_reduce(lane < warps ? of_warp[lane] : Partial{-FLT_MAX, 0.0f});
+  const cg::cluster_group cluster = cg::this_cluster();
+  if (threadIdx.x == 0) of_block = part;
+  cluster.sync();
+  const bool have = lane < static_cast<int>(gridDim.y);
+  part = have ? *cluster.map_shared_rank(&of_block, have ? lane : 0) : Partial{-FLT_MAX, 0.0f};
+  cluster.barrier_arrive();  // no block may end while another one reads its shared memory
+  part = warp_reduce(part);
+  const float scale = 1.0f / part.sum;
+#pragma unroll
+  for (int k = 0; k < VECS; ++k) {
+    auto v = taken_apart<T>(words[k]);
+#pragma unroll
+    for (int n = 0; n < N; ++n) v.v[n] = from_float<T>(__expf(to_float(v.v[n]) - part.max) * scale);
+    int4 result;
+    memcpy(&result, &v, sizeof(result));
+    if (first + k * step < vectors) __stcs(out + start + first + k * step, result);
+  }
+  cluster.barrier_wait();
+}
+
 // A block per row; N is 1 where rows are not whole vectors.
 template <typename T, int N>
 __global__ void __launch_bounds__(1024) softmax_online(T* __restrict__ out, const T* __restrict__ x, int64_t cols) {
@@ -165,6 +248,27 @@ __global__ void __launch_bounds__(1024) softmax_online(T* __restrict__ out, cons
   }
 }
 
+// vectors: of a row, at most 8 * 1024 * 4.
+template <typename T>
+void launch_clusters(T* out, const T* x, int64_t rows, int vectors, cudaStream_t stream) {
+  constexpr int kVecs = 4;
+  // Blocks of 512 threads, where 8 of them are enough, so that two fit an SM.
+  const int parts = vectors <= 4096 ? 2 : vectors <= 8192 ? 4 : 8, share = (vectors + parts - 1) / parts;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(rows), static_cast<unsigned>(parts));
+  config.blockDim = dim3(static_cast<unsigned>(((share + kVecs - 1) / kVecs + 31) / 32 * 32));
+  config.stream = stream;
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeClusterDimension;
+  attribute.val.clusterDim.x = attribute.val.clusterDim.z = 1;
+  attribute.val.clusterDim.y = static_cast<unsigned>(parts);
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  const cudaError_t error = cudaLaunchKernelEx(&config, softmax_clusters<T, kVecs>, reinterpret_cast<int4*>(out),
+                                               reinterpret_cast<const int4*>(x), vectors);
+  STD_TORCH_CHECK(error == cudaSuccess, "softmax: ", cudaGetErrorString(error));
+}
+
 bool aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
 unsigned whole_warps(int64_t threads) { return static_cast<unsigned>((threads + 31) / 32 * 32); }
 
@@ -173,6 +277,9 @@ void launch(T* out, const T* x, int64_t rows, int64_t cols, cudaStream_t stream)
   constexpr int N = 16 / sizeof(T);
   const int64_t vectors = cols / N;
   const bool whole = cols % N == 0 && aligned(out) && aligned(x);
+  if (whole && vectors > 2048 && vectors <= 8 * 1024 * 4) {
+    return launch_clusters<T>(out, x, rows, static_cast<int>(vectors), stream);
+  }
   if (!whole || vectors > 4096) {
     const auto kernel = whole ? softmax_online<T, N> : softmax_online<T, 1>;
     const unsigned threads = cols >= 1024 ? 1024 : whole_warps(cols);
