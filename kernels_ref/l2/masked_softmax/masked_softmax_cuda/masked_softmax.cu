@@ -76,8 +76,9 @@ struct Row {
   T* out;
   int shift;
   __device__ Row(T* out_, const T* scores, const uint8_t* mask_, const Shape& s, int64_t row) {
-    const int64_t batch = row / s.head_queries;
-    const auto within = static_cast<unsigned>(row % s.head_queries);
+    const auto index = static_cast<unsigned>(row);  // 32 bits: cheap divisions
+    const int64_t batch = index / s.head_queries;
+    const unsigned within = index % s.head_queries;
     x = scores + batch * s.scores_stride + static_cast<int64_t>(within) * s.keys;
     mask = mask_ + batch * s.mask_stride + static_cast<int64_t>(within % s.queries) * s.keys;
     out = out_ + row * s.keys;
@@ -245,7 +246,9 @@ unsigned whole_warps(int threads) { return static_cast<unsigned>((threads + 31) 
 template <typename T>
 void launch(T* out, const T* scores, const uint8_t* mask, const Shape& s, float scale, cudaStream_t stream) {
   constexpr int N = 16 / sizeof(T);
-  const int vectors = (s.keys + 2 * N - 2) / N;  // a row that begins inside a vector has one more
+  // A row that begins inside a vector has one more.
+  const bool level = s.keys % N == 0 && s.scores_stride % N == 0;
+  const int vectors = level ? s.keys / N : (s.keys + 2 * N - 2) / N;
   const auto blocks = static_cast<unsigned>(s.rows);
   const bool whole = reinterpret_cast<uintptr_t>(scores) % 16 == 0;
   if (!whole || vectors > 4096) {
