@@ -1,6 +1,6 @@
 // RMS norm and dynamic fp8 (e4m3) quantisation of rows on CUDA: float16, bfloat16, float32.
 //
-// A row is read from memory once: every thread keeps its share (1, 2, 4 or 8 vectors of 16 bytes) and the weights for
+// A row is read from memory once: every thread keeps its share (1, 2, 4 or 8 vectors of 16 bytes, mostly 4) and the weights for
 // it in registers. The sum of squares and the largest |x * weight| are reduced together, by warp shuffles and one pass
 // through shared memory: the norm multiplies a whole row, so it need not be known for the maximum. The row is quantised
 // from the registers, 4 or 8 bytes a store. Short rows get a warp each, four to a block, and never synchronise.
@@ -13,6 +13,8 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
+#include <cstring>
+#include <type_traits>
 
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
 #include <torch/csrc/stable/accelerator.h>
@@ -31,6 +33,23 @@ struct alignas(N * sizeof(T)) Pack {
 __device__ __forceinline__ float to_float(float v) { return v; }
 __device__ __forceinline__ float to_float(__half v) { return __half2float(v); }
 __device__ __forceinline__ float to_float(__nv_bfloat16 v) { return __bfloat162float(v); }
+
+// Vectors of 16 bytes stay words until they are used: of bfloat16 that is taken apart each would hold a register.
+template <typename T, int N>
+using Words = std::conditional_t<N * sizeof(T) == 16, int4, Pack<T, N>>;
+template <typename T, int N>
+__device__ __forceinline__ void widen(const Words<T, N>& words, float (&values)[N]) {
+  if constexpr (std::is_same_v<T, __nv_bfloat16> && N == 8) {
+    const int parts[4] = {words.x, words.y, words.z, words.w};
+#pragma unroll
+    for (int n = 0; n < N; ++n) values[n] = __int_as_float(n % 2 == 0 ? parts[n / 2] << 16 : parts[n / 2] & 0xffff0000);
+  } else {
+    Pack<T, N> elements;
+    memcpy(&elements, &words, sizeof(elements));
+#pragma unroll
+    for (int n = 0; n < N; ++n) values[n] = to_float(elements.v[n]);
+  }
+}
 
 // Of one row, or a part of it: the sum of x^2 and the largest |x * weight|.
 struct RowFacts {
@@ -55,12 +74,14 @@ __device__ __forceinline__ RowFacts row_reduce(RowFacts f) {
   return warp_reduce(lane < warps ? partial[lane] : RowFacts{0.0f, 0.0f});
 }
 template <typename T, int N>
-__device__ __forceinline__ void look_at(RowFacts& f, const Pack<T, N>& x, const Pack<T, N>& weight) {
+__device__ __forceinline__ void look_at(RowFacts& f, const Words<T, N>& x, const Words<T, N>& weight) {
+  float v[N], w[N];
+  widen<T, N>(x, v);
+  widen<T, N>(weight, w);
 #pragma unroll
   for (int n = 0; n < N; ++n) {
-    const float v = to_float(x.v[n]);
-    f.squares += v * v;
-    f.max = fmaxf(f.max, fabsf(v * to_float(weight.v[n])));
+    f.squares += v[n] * v[n];
+    f.max = fmaxf(f.max, fabsf(v[n] * w[n]));
   }
 }
 
@@ -81,10 +102,12 @@ __device__ __forceinline__ uint32_t two_codes(float low, float high, float facto
 
 // One store for all codes of a vector: the bytes are put together in words first.
 template <typename T, int N>
-__device__ __forceinline__ void store_codes(uint8_t* q, const Pack<T, N>& x, const Pack<T, N>& weight, float factor) {
-  float v[N];
+__device__ __forceinline__ void store_codes(uint8_t* q, const Words<T, N>& x, const Words<T, N>& weight, float factor) {
+  float v[N], w[N];
+  widen<T, N>(x, v);
+  widen<T, N>(weight, w);
 #pragma unroll
-  for (int n = 0; n < N; ++n) v[n] = to_float(x.v[n]) * to_float(weight.v[n]);
+  for (int n = 0; n < N; ++n) v[n] *= w[n];
   if constexpr (N == 1) {
     *q = static_cast<uint8_t>(two_codes(v[0], 0.0f, factor));
   } else {
@@ -107,7 +130,7 @@ __global__ void __launch_bounds__(512) quantise_registers(uint8_t* __restrict__ 
                                                           const T* __restrict__ x, const T* __restrict__ weight,
                                                           int64_t rows, int vectors, float inv_cols, float eps) {
   constexpr int N = 16 / sizeof(T);
-  using Vec = Pack<T, N>;
+  using Vec = Words<T, N>;
   const int64_t row = static_cast<int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
   if (row >= rows) return;  // whole warps only: blockDim.y > 1 means a warp per row
   const Vec* x_row = reinterpret_cast<const Vec*>(x) + row * vectors;
@@ -126,6 +149,11 @@ __global__ void __launch_bounds__(512) quantise_registers(uint8_t* __restrict__ 
   const Scaling scaling = scaling_of(row_reduce(facts), inv_cols, eps);
   if (threadIdx.x == 0) scale[row] = scaling.scale;
 #pragma unroll
+  for (int k = 0; k < VECS; ++k) {  // or the compiler would keep what it widened
+    asm volatile("" : "+r"(values[k].x), "+r"(values[k].y), "+r"(values[k].z), "+r"(values[k].w));
+    asm volatile("" : "+r"(weights[k].x), "+r"(weights[k].y), "+r"(weights[k].z), "+r"(weights[k].w));
+  }
+#pragma unroll
   for (int k = 0; k < VECS; ++k) {
     const int i = threadIdx.x + k * blockDim.x;
     if (i < vectors) store_codes<T, N>(q_row + i * N, values[k], weights[k], scaling.factor);
@@ -137,7 +165,7 @@ template <typename T, int N>
 __global__ void __launch_bounds__(1024) quantise_strided(uint8_t* __restrict__ q, float* __restrict__ scale,
                                                          const T* __restrict__ x, const T* __restrict__ weight,
                                                          int64_t cols, float inv_cols, float eps) {
-  using Vec = Pack<T, N>;
+  using Vec = Words<T, N>;
   const Vec* x_row = reinterpret_cast<const Vec*>(x + blockIdx.x * cols);
   const Vec* weights = reinterpret_cast<const Vec*>(weight);
   uint8_t* q_row = q + blockIdx.x * cols;
@@ -173,13 +201,10 @@ void launch(uint8_t* q, float* scale, const T* x, const T* weight, int64_t rows,
     kernel<<<static_cast<unsigned>(rows), threads, 0, stream>>>(q, scale, x, weight, cols, inv_cols, eps);
     return;
   }
-  // Few vectors per thread keeps many threads loading; where 512 threads are not enough, up to 8 vectors each.
-  const bool warp_per_row = vectors <= 64;
-  const int vecs = warp_per_row      ? (vectors <= 32 ? 1 : 2)
-                   : vectors <= 512  ? 1
-                   : vectors <= 1024 ? 2
-                   : vectors <= 2048 ? 4
-                                     : 8;
+  // Four vectors per thread keep 64 bytes a thread on their way, and blocks of 128 to 512 threads, of which an SM has
+  // many, hide one row's reduction behind other rows' loads. Only the longest rows have eight.
+  const bool warp_per_row = vectors <= 128;
+  const int vecs = vectors <= 32 ? 1 : vectors <= 64 ? 2 : vectors <= 2048 ? 4 : 8;
   const dim3 block = warp_per_row ? dim3(32, 4) : dim3(whole_warps((vectors + vecs - 1) / vecs));
   const dim3 grid(static_cast<unsigned>(warp_per_row ? (rows + 3) / 4 : rows));
   const auto kernel = vecs == 1   ? quantise_registers<T, 1>

@@ -163,13 +163,10 @@ void launch(float* scale, uint8_t* q, const T* x, int64_t rows, int64_t dim, cud
     kernel<<<static_cast<unsigned>(rows), threads, 0, stream>>>(scale, q, x, dim);
     return;
   }
-  // Few vectors per thread keeps many threads loading; where 512 threads are not enough, 2, 4, then 8 vectors each.
-  const bool warp_per_row = vectors <= 64;
-  const int vecs = warp_per_row ? (vectors <= 32 ? 1 : 2)
-                   : vectors <= 512  ? 1
-                   : vectors <= 1024 ? 2
-                   : vectors <= 2048 ? 4
-                                     : 8;
+  // Four vectors per thread keep 64 bytes a thread on their way, and blocks of 128 to 512 threads, of which an SM has
+  // many, hide one row's reduction behind other rows' loads. Only the longest rows have eight.
+  const bool warp_per_row = vectors <= 128;
+  const int vecs = vectors <= 32 ? 1 : vectors <= 64 ? 2 : vectors <= 2048 ? 4 : 8;
   const dim3 block = warp_per_row ? dim3(32, 4) : dim3(whole_warps((vectors + vecs - 1) / vecs));
   const dim3 grid(static_cast<unsigned>(warp_per_row ? (rows + 3) / 4 : rows));
   const auto kernel = vecs == 1   ? quantise_registers<T, 1>
