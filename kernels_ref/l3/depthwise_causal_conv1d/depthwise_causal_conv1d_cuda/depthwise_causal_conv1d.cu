@@ -41,7 +41,8 @@ __device__ __forceinline__ __half from_float<__half>(float v) { return __float2h
 template <>
 __device__ __forceinline__ __nv_bfloat16 from_float<__nv_bfloat16>(float v) { return __float2bfloat16_rn(v); }
 
-__device__ __forceinline__ float silu(float v) { return v / (1.0f + __expf(-v)); }
+// v / (1 + e^-v), by the fast reciprocal. A divisor above 2^126 gives 0, which is right: v is below -87 then.
+__device__ __forceinline__ float silu(float v) { return __fdividef(v, 1.0f + __expf(-v)); }
 
 // Rows of whole 16-byte vectors, as one long sequence of vectors. A thread makes vector `index` of all; `first` tells
 // whether it begins a row, which has zeros before it.
@@ -67,9 +68,10 @@ __global__ void __launch_bounds__(kThreads) convolve_vectors(T* __restrict__ out
     if (threadIdx.x % 32 == 0 && !first) seen[e] = to_float(x[static_cast<int64_t>(own) * N - (kWidth - 1) + e]);
     if (first) seen[e] = 0.0f;
   }
+  const Pack<T, kWidth> filter_of = reinterpret_cast<const Pack<T, kWidth>*>(weight)[d];
   float filter[kWidth];
 #pragma unroll
-  for (int k = 0; k < kWidth; ++k) filter[k] = to_float(weight[d * kWidth + k]);
+  for (int k = 0; k < kWidth; ++k) filter[k] = to_float(filter_of.v[k]);
   const float offset = to_float(bias[d]);
 #pragma unroll
   for (int e = 0; e < N; ++e) {
@@ -105,7 +107,7 @@ template <typename T>
 void launch(T* out, const T* x, const T* weight, const T* bias, int64_t rows, int64_t dim, int64_t length,
             cudaStream_t stream) {
   constexpr int N = 16 / sizeof(T);
-  if (length % N == 0 && aligned(out) && aligned(x)) {
+  if (length % N == 0 && aligned(out) && aligned(x) && aligned(weight)) {
     const int64_t vectors = length / N;
     convolve_vectors<T><<<blocks(rows * vectors), kThreads, 0, stream>>>(
         out, x, weight, bias, static_cast<uint32_t>(rows), static_cast<uint32_t>(dim), static_cast<uint32_t>(vectors));

@@ -3,11 +3,12 @@
 // Every step of every state needs one exponential, which makes these the bottleneck, not memory: an SM computes 16 a
 // cycle. So nothing is computed twice: the scan runs straight through the sequence, where a parallel scan within a
 // channel would multiply the decays once more, and all else takes fewer instructions than the exponentials leave room for.
-// Parallel are the channels, and the states: four lanes share a channel and hold four states each in registers. The
+// Parallel are the channels, and the states: eight lanes share a channel and hold two states each in registers. The
 // steps of a state depend on each other by a single multiply-add; exponentials of later steps do not wait for it.
-// Blocks of 4 warps take 32 channels. Tiles of 64 steps come to shared memory as float32, rows of the sequence by
-// 16-byte loads; the next tile is on its way in registers while one is being computed. The four partial sums of four
-// steps are exchanged by three shuffles, after which each lane has the whole of one step.
+// Blocks of 4 warps take 16 channels: of 5120 channels no multiprocessor has more than 48, the mean being 39. Tiles of
+// 64 steps come to shared memory as float32, rows of the sequence by 16-byte loads; the next tile is on its way in
+// registers while one is being computed. The eight partial sums of eight steps are exchanged by seven shuffles, after
+// which each lane has the whole of one step.
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -25,8 +26,10 @@
 namespace {
 
 constexpr int kThreads = 128;
-constexpr int kChannels = 32;  // of a block, 4 lanes each
+constexpr int kLanes = 8;    // of a channel
+constexpr int kChannels = kThreads / kLanes;
 constexpr int kStates = 16;    // most states; missing ones have A = B = C = 0 and stay 0
+constexpr int kOwn = kStates / kLanes;  // states of a lane
 constexpr int kSteps = 64;     // of a tile
 constexpr int kPitch = kSteps + 4;        // floats of a channel's row in shared memory; rows lie on different banks
 constexpr int kStatePitch = kStates + 4;  // floats of a step's states
@@ -131,15 +134,15 @@ __global__ void __launch_bounds__(kThreads)
   __shared__ __align__(16) float deltas[kChannels * kPitch];
   __shared__ __align__(16) float b_states[kSteps * kStatePitch];
   __shared__ __align__(16) float c_states[kSteps * kStatePitch];
-  const int channel = threadIdx.x / 4, part = threadIdx.x % 4;
+  const int channel = threadIdx.x / kLanes, part = threadIdx.x % kLanes;
   const int64_t first_channel = static_cast<int64_t>(blockIdx.x) * kChannels, b = blockIdx.y;
   const int64_t channels = s.dim - first_channel, d = first_channel + channel;
   const int64_t rows = (b * s.dim + first_channel) * s.length, states = b * s.state * s.length;
 
-  float a[4], h[4]{};
+  float a[kOwn], h[kOwn]{};
 #pragma unroll
-  for (int n = 0; n < 4; ++n) {
-    const int state = part * 4 + n;
+  for (int n = 0; n < kOwn; ++n) {
+    const int state = part * kOwn + n;
     a[n] = d < s.dim && state < s.state ? A[d * s.state + state] * kLog2E : 0.0f;
   }
   const float skip = d < s.dim ? D[d] : 0.0f;
@@ -163,30 +166,37 @@ __global__ void __launch_bounds__(kThreads)
     if (first + kSteps < s.length) bring(first + kSteps);
 
     // Steps beyond the end have delta = 0 and u = 0: they leave the state alone, and are not written.
-    for (int t = 0; t < kSteps; t += 4) {
-      const float4 dt4 = *reinterpret_cast<const float4*>(deltas + channel * kPitch + t);
-      const float4 x4 = *reinterpret_cast<const float4*>(inputs + channel * kPitch + t);
-      const float dt[4] = {dt4.x, dt4.y, dt4.z, dt4.w}, x[4] = {x4.x, x4.y, x4.z, x4.w};
-      float y[4];
+    for (int t = 0; t < kSteps; t += kLanes) {
+      float dt[kLanes], x[kLanes], y[kLanes];
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const float4 b4 = *reinterpret_cast<const float4*>(b_states + (t + i) * kStatePitch + part * 4);
-        const float4 c4 = *reinterpret_cast<const float4*>(c_states + (t + i) * kStatePitch + part * 4);
-        const float input = dt[i] * x[i];
-        h[0] = fmaf(power_of_two(dt[i] * a[0]), h[0], input * b4.x);
-        h[1] = fmaf(power_of_two(dt[i] * a[1]), h[1], input * b4.y);
-        h[2] = fmaf(power_of_two(dt[i] * a[2]), h[2], input * b4.z);
-        h[3] = fmaf(power_of_two(dt[i] * a[3]), h[3], input * b4.w);
-        y[i] = fmaf(h[0], c4.x, fmaf(h[1], c4.y, fmaf(h[2], c4.z, h[3] * c4.w)));
+      for (int i = 0; i < kLanes; i += 4) {
+        *reinterpret_cast<float4*>(dt + i) = *reinterpret_cast<const float4*>(deltas + channel * kPitch + t + i);
+        *reinterpret_cast<float4*>(x + i) = *reinterpret_cast<const float4*>(inputs + channel * kPitch + t + i);
       }
-      // Lane `part` ends with the sum of step t + part over the four lanes: first steps are exchanged with the lane two
-      // further (keep 0, 1 or 2, 3), then with the neighbour.
-      const bool upper = part & 2, odd = part & 1;
-      const float low = (upper ? y[2] : y[0]) + __shfl_xor_sync(0xffffffffu, upper ? y[0] : y[2], 2);
-      const float high = (upper ? y[3] : y[1]) + __shfl_xor_sync(0xffffffffu, upper ? y[1] : y[3], 2);
-      const float sum = (odd ? high : low) + __shfl_xor_sync(0xffffffffu, odd ? low : high, 1);
-      __syncwarp();  // the lanes of a channel have all read these four u
-      inputs[channel * kPitch + t + part] = fmaf(skip, part < 2 ? (odd ? x[1] : x[0]) : (odd ? x[3] : x[2]), sum);
+#pragma unroll
+      for (int i = 0; i < kLanes; ++i) {
+        const float2 b2 = *reinterpret_cast<const float2*>(b_states + (t + i) * kStatePitch + part * kOwn);
+        const float2 c2 = *reinterpret_cast<const float2*>(c_states + (t + i) * kStatePitch + part * kOwn);
+        const float input = dt[i] * x[i];
+        h[0] = fmaf(power_of_two(dt[i] * a[0]), h[0], input * b2.x);
+        h[1] = fmaf(power_of_two(dt[i] * a[1]), h[1], input * b2.y);
+        y[i] = fmaf(h[0], c2.x, h[1] * c2.y);
+      }
+      // Lane `part` ends with the sum of step t + part over the eight lanes: in each exchange a lane gives away the half
+      // of its steps that the other one keeps.
+#pragma unroll
+      for (int half = kLanes / 2; half > 0; half /= 2) {
+        const bool upper = part & half;
+#pragma unroll
+        for (int i = 0; i < half; ++i) {
+          const float other = __shfl_xor_sync(0xffffffffu, upper ? y[i] : y[i + half], half);
+          y[i] = (upper ? y[i + half] : y[i]) + other;
+        }
+      }
+      float& place = inputs[channel * kPitch + t + part];
+      const float own = place;
+      __syncwarp();  // the lanes of a channel have all read these eight u
+      place = fmaf(skip, own, y[0]);
     }
     __syncthreads();
     write_tile(out + rows + first, inputs, s.length, channels, s.length - first, vectors);
