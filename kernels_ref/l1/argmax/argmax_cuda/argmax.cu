@@ -118,20 +118,24 @@ __global__ void __launch_bounds__(512) argmax_rows(int64_t* __restrict__ index, 
   const int shift = static_cast<int>(reinterpret_cast<uintptr_t>(x) / sizeof(T) % N);
   const int step = static_cast<int>(gridDim.y * blockDim.x) * N;
   Winner best{-INFINITY, INT32_MAX};
-  for (int j = static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x) * N - shift; j < cols; j += VECS * step) {
+  const auto look_at = [&](const Pack<T, N>& v, int j) {
+#pragma unroll
+    for (int n = 0; n < N; ++n) {
+      // Positions only grow here, so equals keep the first; `<=` is false for a NaN in v, and one in best stays.
+      const float value = to_float(v.v[n]);
+      if (!(value <= best.value) && best.value == best.value) best = {value, j + n};
+    }
+  };
+  int j = static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x) * N - shift;
+  for (; j + (VECS - 1) * step < cols; j += VECS * step) {
     Pack<T, N> v[VECS];
 #pragma unroll
     for (int k = 0; k < VECS; ++k) v[k] = load_edge<T, N>(x, j + k * step, cols);
 #pragma unroll
-    for (int k = 0; k < VECS; ++k) {
-#pragma unroll
-      for (int n = 0; n < N; ++n) {
-        // Positions only grow here, so equals keep the first; `<=` is false for a NaN in v, and one in best stays.
-        const float value = to_float(v[k].v[n]);
-        if (!(value <= best.value) && best.value == best.value) best = {value, j + k * step + n};
-      }
-    }
+    for (int k = 0; k < VECS; ++k) look_at(v[k], j + k * step);
   }
+#pragma unroll 1
+  for (; j < cols; j += step) look_at(load_edge<T, N>(x, j, cols), j);  // at most VECS - 1
   best = best_of_row(best);
   // Only a row of nothing but -infinity has no winner.
   if (threadIdx.x == 0 && blockIdx.y == 0) index[row] = best.at == INT32_MAX ? 0 : best.at;
@@ -142,8 +146,9 @@ unsigned whole_warps(int threads) { return static_cast<unsigned>((threads + 31) 
 template <typename T>
 void launch(int64_t* index, const T* x, int64_t rows, int cols, cudaStream_t stream) {
   constexpr int N = 16 / sizeof(T);
-  const int vectors = (cols + 2 * N - 2) / N;  // a row that begins inside a vector has one more
-  const bool warp_per_row = vectors <= 128;
+  // A row that begins inside a vector has one more.
+  const int vectors = cols % N == 0 && reinterpret_cast<uintptr_t>(x) % 16 == 0 ? cols / N : (cols + 2 * N - 2) / N;
+  const bool warp_per_row = vectors <= 512;
   // 264 blocks of 512 threads fill half of an H100; a part keeps at least one round of 4 vectors a thread.
   int64_t parts = 1;
   while (parts < 8 && rows * parts < 264 && vectors >= parts * 2 * 2048) parts *= 2;

@@ -1,8 +1,9 @@
 // Histogram over equal bins on CUDA: float16, bfloat16, float32.
 //
-// Every block counts in shared memory and adds what it has to the result once, at the end. Few bins are kept in up to
-// eight copies, shared by warps in turn, so that warps seldom wait for each other; lanes of a warp that count in the
-// same bin are added up by the hardware, since the increment is a constant. Two blocks of 1024 threads per SM walk
+// Every block counts in shared memory and adds what it has to the result once, at the end. Few bins are kept in 32
+// copies, one for each lane, in banks of their own: lanes never wait for each other. More bins are kept in up to eight
+// copies, shared by warps in turn; lanes of a warp that count in the same bin are added up by the hardware, since the
+// increment is a constant. Two blocks of 1024 threads per SM walk
 // over the input in strides, so that few blocks flush, each thread with two 16-byte loads in flight.
 // All sums are integers: their order does not matter.
 
@@ -22,7 +23,7 @@
 namespace {
 
 constexpr int kThreads = 1024, kBlocksPerSm = 2, kInFlight = 2;
-constexpr int kMostBins = 8192, kMostCopies = 8;
+constexpr int kMostBins = 8192, kMostCopies = 8, kLaneCopies = 32;
 constexpr int kSharedInts = 12288;  // 48 KiB, which needs no attribute to be set
 
 // N elements moved as one access of N * sizeof(T) bytes.
@@ -41,15 +42,21 @@ struct Bins {
 };
 
 // Rounded twice and never fused: the bin of an element near an edge depends on it.
+template <bool LANES>
 __device__ __forceinline__ void count_one(int* table, float v, const Bins& b) {
   if (v >= b.low && v <= b.high) {
     const int at = static_cast<int>(__fmul_rn(__fsub_rn(v, b.low), b.scale));
-    atomicAdd(table + min(at, b.bins - 1), 1);
+    if constexpr (LANES) {
+      atomicAdd(table + min(at, b.bins - 1) * kLaneCopies, 1);
+    } else {
+      atomicAdd(table + min(at, b.bins - 1), 1);
+    }
   }
 }
 
-// Dynamic shared memory: `copies` tables of `bins` ints. The last count % N elements are counted one by one.
-template <typename T, int N>
+// Dynamic shared memory: `copies` tables of `bins` ints, or with LANES `bins` times one int for each of the 32 lanes.
+// The last count % N elements are counted one by one.
+template <typename T, int N, bool LANES>
 __global__ void __launch_bounds__(kThreads, kBlocksPerSm) count_all(int* __restrict__ counts, const T* __restrict__ x,
                                                                    int64_t count, Bins b, int copies) {
   extern __shared__ int tables[];
@@ -57,7 +64,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm) count_all(int* __restr
   for (int i = threadIdx.x; i < copies * b.bins; i += kThreads) tables[i] = 0;
   __syncthreads();
 
-  int* table = tables + threadIdx.x / 32 % copies * b.bins;
+  int* table = tables + (LANES ? threadIdx.x % 32 : threadIdx.x / 32 % copies * b.bins);
   const int64_t vectors = count / N, step = static_cast<int64_t>(gridDim.x) * kThreads;
   const int64_t first = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   for (int64_t i = first; i < vectors; i += kInFlight * step) {
@@ -70,30 +77,35 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm) count_all(int* __restr
     for (int k = 0; k < kInFlight; ++k) {
       if (i + k * step < vectors) {
 #pragma unroll
-        for (int n = 0; n < N; ++n) count_one(table, to_float(v[k].v[n]), b);
+        for (int n = 0; n < N; ++n) count_one<LANES>(table, to_float(v[k].v[n]), b);
       }
     }
   }
   const int64_t rest = vectors * N + first;
-  if (rest < count) count_one(table, to_float(x[rest]), b);
+  if (rest < count) count_one<LANES>(table, to_float(x[rest]), b);
   __syncthreads();
 
   for (int bin = threadIdx.x; bin < b.bins; bin += kThreads) {
     int sum = 0;
-    for (int copy = 0; copy < copies; ++copy) sum += tables[copy * b.bins + bin];
+    for (int copy = 0; copy < copies; ++copy) {
+      // Neighbouring threads begin at neighbouring lanes' copies, which lie in different banks.
+      sum += tables[LANES ? bin * kLaneCopies + (bin + copy) % kLaneCopies : copy * b.bins + bin];
+    }
     if (sum != 0) atomicAdd(counts + bin, sum);
   }
 }
 
 template <typename T, int N>
 void launch_vectors(int* counts, const T* x, int64_t count, const Bins& b, int sms, cudaStream_t stream) {
-  const int copies = std::max(1, std::min(kMostCopies, kSharedInts / b.bins));
+  const bool lanes = b.bins * kLaneCopies <= kSharedInts;
+  const int copies = lanes ? kLaneCopies : std::max(1, std::min(kMostCopies, kSharedInts / b.bins));
   // A short input takes fewer blocks: every one of them costs a flush. At least one, for the tail.
   const int64_t per_block = static_cast<int64_t>(kThreads) * kInFlight * N;
   const int64_t most = static_cast<int64_t>(sms) * kBlocksPerSm;
   const int64_t blocks = std::min((count + per_block - 1) / per_block, most);
-  count_all<T, N><<<static_cast<unsigned>(blocks), kThreads, copies * b.bins * sizeof(int), stream>>>(counts, x, count,
-                                                                                                      b, copies);
+  const auto kernel = lanes ? count_all<T, N, true> : count_all<T, N, false>;
+  kernel<<<static_cast<unsigned>(blocks), kThreads, copies * b.bins * sizeof(int), stream>>>(counts, x, count, b,
+                                                                                             copies);
 }
 
 template <typename T>

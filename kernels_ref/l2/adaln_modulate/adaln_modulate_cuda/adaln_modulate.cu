@@ -1,8 +1,9 @@
 // Layer norm with a scale and a shift per sample on CUDA: float16, bfloat16, float32.
 //
-// Bound by memory. A row is read from memory once: every thread keeps its share (up to 4 vectors of 16 bytes) in
+// Bound by memory. A row is read from memory once: every thread keeps its share (up to 6 vectors of 16 bytes) in
 // registers. The mean is reduced first and the squares of the centred values second (no cancellation), by warp
-// shuffles. Rows of up to 128 vectors get a warp each, four to a block, and never synchronise; longer ones get a block.
+// shuffles. Rows of up to 192 vectors get a warp each, four to a block, and never synchronise; longer ones get a block,
+// with 3 or 4 vectors a thread, whichever leaves fewer of its places empty.
 // Shift and scale of the sample are fetched late: they come from L1 or L2, and the registers are worth more as loads in
 // flight. Rows that are not whole vectors, or too long for registers, take a strided kernel that reads the row three
 // times.
@@ -12,6 +13,8 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
+#include <cstring>
+#include <type_traits>
 
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
 #include <torch/csrc/stable/accelerator.h>
@@ -39,6 +42,35 @@ __device__ __forceinline__ __half from_float<__half>(float v) { return __float2h
 template <>
 __device__ __forceinline__ __nv_bfloat16 from_float<__nv_bfloat16>(float v) { return __float2bfloat16_rn(v); }
 
+// A vector of 16 bytes as it lies in memory, and as float32.
+template <typename T>
+__device__ __forceinline__ void widen(const int4& words, float (&values)[16 / sizeof(T)]) {
+  const int parts[4] = {words.x, words.y, words.z, words.w};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    if constexpr (sizeof(T) == 4) {
+      values[i] = __int_as_float(parts[i]);
+    } else if constexpr (std::is_same_v<T, __nv_bfloat16>) {
+      values[2 * i] = __int_as_float(parts[i] << 16);
+      values[2 * i + 1] = __int_as_float(parts[i] & 0xffff0000);
+    } else {
+      __half2 pair;
+      memcpy(&pair, &parts[i], sizeof(pair));
+      values[2 * i] = __low2float(pair);
+      values[2 * i + 1] = __high2float(pair);
+    }
+  }
+}
+template <typename T>
+__device__ __forceinline__ int4 narrow(const float (&values)[16 / sizeof(T)]) {
+  Pack<T, 16 / sizeof(T)> packed;
+#pragma unroll
+  for (int n = 0; n < static_cast<int>(16 / sizeof(T)); ++n) packed.v[n] = from_float<T>(values[n]);
+  int4 words;
+  memcpy(&words, &packed, sizeof(words));
+  return words;
+}
+
 // Sum over the threads of one row: a warp when blockDim.x is 32, else the whole block (blockDim.y is 1 then).
 // `partial` holds 32 floats of shared memory; two calls in a row need two of them.
 __device__ __forceinline__ float row_sum(float v, float* partial) {
@@ -56,59 +88,58 @@ __device__ __forceinline__ float row_sum(float v, float* partial) {
 
 // One row per threadIdx.y; the row is `vectors` = cols / N vectors long, at most VECS * blockDim.x.
 template <typename T, int VECS>
-__global__ void __launch_bounds__(1024) norm_registers(T* __restrict__ out, const T* __restrict__ x,
+__global__ void __launch_bounds__(VECS > 4 ? 128 : 1024) norm_registers(T* __restrict__ out, const T* __restrict__ x,
                                                        const T* __restrict__ shift, const T* __restrict__ scale,
                                                        unsigned rows, unsigned tokens, int vectors,
                                                        float inv_cols, float eps) {
   constexpr int N = 16 / sizeof(T);
-  using Vec = Pack<T, N>;
   const int64_t row = static_cast<int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
   if (row >= rows) return;  // whole warps only: blockDim.y > 1 means a warp per row
-  const Vec* x_row = reinterpret_cast<const Vec*>(x) + row * vectors;
-  Vec* out_row = reinterpret_cast<Vec*>(out) + row * vectors;
+  const int4* x_row = reinterpret_cast<const int4*>(x) + row * vectors;
+  int4* out_row = reinterpret_cast<int4*>(out) + row * vectors;
   const unsigned sample = static_cast<unsigned>(row) / tokens;
-  const Vec* shifts = reinterpret_cast<const Vec*>(shift) + static_cast<int64_t>(sample) * vectors;
-  const Vec* scales = reinterpret_cast<const Vec*>(scale) + static_cast<int64_t>(sample) * vectors;
+  const int4* shifts = reinterpret_cast<const int4*>(shift) + static_cast<int64_t>(sample) * vectors;
+  const int4* scales = reinterpret_cast<const int4*>(scale) + static_cast<int64_t>(sample) * vectors;
   __shared__ float partial_sum[32], partial_squares[32];
 
-  Vec values[VECS]{};
+  int4 words[VECS];
 #pragma unroll
   for (int k = 0; k < VECS; ++k) {
     const int i = threadIdx.x + k * blockDim.x;
-    if (i < vectors) values[k] = x_row[i];
+    words[k] = i < vectors ? x_row[i] : int4{};
   }
   float sum = 0.0f;
 #pragma unroll
   for (int k = 0; k < VECS; ++k) {
+    float v[N];
+    widen<T>(words[k], v);
 #pragma unroll
-    for (int n = 0; n < N; ++n) sum += to_float(values[k].v[n]);
+    for (int n = 0; n < N; ++n) sum += v[n];
   }
   const float mean = row_sum(sum, partial_sum) * inv_cols;
 
   float squares = 0.0f;
 #pragma unroll
   for (int k = 0; k < VECS; ++k) {
-    const bool inside = static_cast<int>(threadIdx.x + k * blockDim.x) < vectors;
+    if (static_cast<int>(threadIdx.x + k * blockDim.x) >= vectors) break;
+    float v[N];
+    widen<T>(words[k], v);
 #pragma unroll
-    for (int n = 0; n < N; ++n) {
-      const float d = inside ? to_float(values[k].v[n]) - mean : 0.0f;
-      squares += d * d;
-    }
+    for (int n = 0; n < N; ++n) squares += (v[n] - mean) * (v[n] - mean);
   }
-  const float inv_deviation = 1.0f / sqrtf(row_sum(squares, partial_squares) * inv_cols + eps);
+  const float inv_deviation = rsqrtf(row_sum(squares, partial_squares) * inv_cols + eps);
 
 #pragma unroll
   for (int k = 0; k < VECS; ++k) {
     const int i = threadIdx.x + k * blockDim.x;
     if (i >= vectors) break;  // and so are the rest of this thread's
-    const Vec b = shifts[i], w = scales[i];
-    Vec result;
+    float v[N], b[N], w[N];
+    widen<T>(words[k], v);
+    widen<T>(shifts[i], b);
+    widen<T>(scales[i], w);
 #pragma unroll
-    for (int n = 0; n < N; ++n) {
-      const float y = (to_float(values[k].v[n]) - mean) * inv_deviation;
-      result.v[n] = from_float<T>(y * (1.0f + to_float(w.v[n])) + to_float(b.v[n]));
-    }
-    out_row[i] = result;
+    for (int n = 0; n < N; ++n) v[n] = (v[n] - mean) * inv_deviation * (1.0f + w[n]) + b[n];
+    out_row[i] = narrow<T>(v);
   }
 }
 
@@ -170,13 +201,20 @@ void launch(T* out, const T* x, const T* shift, const T* scale, unsigned rows, u
     kernel<<<static_cast<unsigned>(rows), threads, 0, stream>>>(out, x, shift, scale, tokens, cols, inv_cols, eps);
     return;
   }
-  const bool warp_per_row = vectors <= 128;
-  const int vecs = vectors <= 32 ? 1 : vectors <= 64 ? 2 : 4;
+  const bool warp_per_row = vectors <= 192;
+  const auto places = [&](int64_t each) { return each * whole_warps((vectors + each - 1) / each); };
+  const int vecs = warp_per_row            ? static_cast<int>((vectors + 31) / 32)
+                   : vectors > 3072        ? 4
+                   : places(3) < places(4) ? 3
+                                           : 4;
   const dim3 block = warp_per_row ? dim3(32, 4) : dim3(whole_warps((vectors + vecs - 1) / vecs));
   const dim3 grid(static_cast<unsigned>(warp_per_row ? (rows + 3) / 4 : rows));
   const auto kernel = vecs == 1   ? norm_registers<T, 1>
                       : vecs == 2 ? norm_registers<T, 2>
-                                  : norm_registers<T, 4>;
+                      : vecs == 3 ? norm_registers<T, 3>
+                      : vecs == 4 ? norm_registers<T, 4>
+                      : vecs == 5 ? norm_registers<T, 5>
+                                  : norm_registers<T, 6>;
   kernel<<<grid, block, 0, stream>>>(out, x, shift, scale, rows, tokens, static_cast<int>(vectors), inv_cols, eps);
 }
 

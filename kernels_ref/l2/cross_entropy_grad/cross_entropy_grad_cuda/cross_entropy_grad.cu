@@ -151,15 +151,17 @@ struct Row {
 // Elements j .. j + N - 1 of the row become their gradient; the thread that has the target writes the loss.
 template <typename T, int N>
 __device__ __forceinline__ void replace(Pack<T, N>& v, int j, const Row& row, float* loss) {
+  const int at = row.target - j;
+  const bool has_target = at >= 0 && at < N;  // one test for a vector: hardly any has it
 #pragma unroll
   for (int n = 0; n < N; ++n) {
     const float x = to_float(v.v[n]);
-    float gradient = __expf(x - row.max) * row.factor;
-    if (j + n == row.target) {
-      gradient -= row.grad;
+    const float gradient = __expf(x - row.max) * row.factor;
+    v.v[n] = from_float<T>(gradient);
+    if (has_target && n == at) {
+      v.v[n] = from_float<T>(gradient - row.grad);
       *loss = row.log_sum + (row.max - x);
     }
-    v.v[n] = from_float<T>(gradient);
   }
 }
 
@@ -281,7 +283,7 @@ void launch(float* loss, T* logits, const int64_t* target, const float* grad_los
   const int parts = vectors <= 2048 ? 1 : vectors <= 4096 ? 2 : vectors <= 8192 ? 4 : 8;
   const int share = (vectors + parts - 1) / parts;
   const int unit = warp_per_row ? 32 : 512;
-  const int vecs = share <= unit ? 1 : share <= 2 * unit ? 2 : share <= 8 * unit ? 4 : 8;
+  const int vecs = share <= unit ? 1 : share <= 2 * unit ? 2 : share <= 8 * unit ? 4 : share <= 6 * 1024 ? 6 : 8;
   cudaLaunchConfig_t config{};
   config.blockDim = warp_per_row ? dim3(32, 4) : dim3(whole_warps((share + vecs - 1) / vecs));
   config.gridDim = dim3(warp_per_row ? (blocks + 3) / 4 : blocks, static_cast<unsigned>(parts));
@@ -294,6 +296,7 @@ void launch(float* loss, T* logits, const int64_t* target, const float* grad_los
   const auto kernel = vecs == 1   ? gradient_registers<T, 1>
                       : vecs == 2 ? gradient_registers<T, 2>
                       : vecs == 4 ? gradient_registers<T, 4>
+                      : vecs == 6 ? gradient_registers<T, MOST < 6 ? MOST : 6>
                                   : gradient_registers<T, MOST>;
   cudaLaunchKernelEx(&config, kernel, loss, logits, target, grad_loss, tokens, vocab,
                      ignore_index);  // its error is read by the caller

@@ -52,19 +52,36 @@ __device__ __forceinline__ V of_bits(uint32_t bits) {
   return v;
 }
 
+// (word & mask) | bits, as one instruction.
+__device__ __forceinline__ uint32_t and_or(uint32_t word, uint32_t mask, uint32_t bits) {
+  uint32_t result;
+  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(result) : "r"(word), "r"(mask), "r"(bits));
+  return result;
+}
+
 // (q - 8) of the nibbles at bits 0 and 16 of `word`, as two floats: below a suitable exponent the nibble is the end of
 // the mantissa of 1024 + q (float16) or 128 + q (bfloat16), from which the constant is subtracted without rounding.
 template <typename T>
 __device__ __forceinline__ uint32_t weights(uint32_t word);
 template <>
 __device__ __forceinline__ uint32_t weights<__half>(uint32_t word) {
-  const __half2 biased = of_bits<__half2>((word & 0x000f000fu) | 0x64006400u);
+  const __half2 biased = of_bits<__half2>(and_or(word, 0x000f000fu, 0x64006400u));
   return bits_of(__hsub2(biased, of_bits<__half2>(0x64086408u)));  // 1032
 }
 template <>
 __device__ __forceinline__ uint32_t weights<__nv_bfloat16>(uint32_t word) {
-  const __nv_bfloat162 biased = of_bits<__nv_bfloat162>((word & 0x000f000fu) | 0x43004300u);
+  const __nv_bfloat162 biased = of_bits<__nv_bfloat162>(and_or(word, 0x000f000fu, 0x43004300u));
   return bits_of(__hsub2(biased, of_bits<__nv_bfloat162>(0x43084308u)));  // 136
+}
+// The same of the nibbles at bits 4 and 20. Of float16 they are 1024 + 16 q, a 16th of which is 64 + q: no shift.
+template <typename T>
+__device__ __forceinline__ uint32_t next_weights(uint32_t word) {
+  if constexpr (std::is_same_v<T, __half>) {
+    const __half2 biased = of_bits<__half2>(and_or(word, 0x00f000f0u, 0x64006400u));
+    return bits_of(__hfma2(biased, of_bits<__half2>(0x2c002c00u), of_bits<__half2>(0xd480d480u)));  // 1 / 16, -72
+  } else {
+    return weights<T>(word >> 4);
+  }
 }
 
 // c (16 x 8) += a (16 x 16) b (16 x 8). With g = lane / 4 and t = lane % 4: a0 and a2 are of row g, a1 and a3 of row
@@ -87,9 +104,10 @@ __device__ __forceinline__ void mma(float (&c)[4], uint32_t a0, uint32_t a1, uin
 // word is column i; the pairs are columns (0, 4), (1, 5), (2, 6), (3, 7) on both sides.
 template <typename T>
 __device__ __forceinline__ void multiply_word(float (&c)[4], uint32_t low, uint32_t high, const uint4& x) {
-  mma<T>(c, weights<T>(low), weights<T>(high), weights<T>(low >> 4), weights<T>(high >> 4),
+  mma<T>(c, weights<T>(low), weights<T>(high), next_weights<T>(low), next_weights<T>(high),
          __byte_perm(x.x, x.z, 0x5410), __byte_perm(x.x, x.z, 0x7632));
-  mma<T>(c, weights<T>(low >> 8), weights<T>(high >> 8), weights<T>(low >> 12), weights<T>(high >> 12),
+  low >>= 8, high >>= 8;
+  mma<T>(c, weights<T>(low), weights<T>(high), next_weights<T>(low), next_weights<T>(high),
          __byte_perm(x.y, x.w, 0x5410), __byte_perm(x.y, x.w, 0x7632));
 }
 
