@@ -12,7 +12,7 @@ from harness.suite.catalogue import all_tasks
 ROOT = Path(__file__).resolve().parent.parent
 PINNED = {
     "tasks": "ff1bdee03a1f1a48",
-    "kernels_ref": "7b36664fa1670f09",
+    "kernels_ref": "6d809c90b0bc9863",
     "skills": "9e8e0944640d024d",
     "studies": "abb4e6cd5ce04332",
     "demo/recordings": "7ebfd23259611f54",

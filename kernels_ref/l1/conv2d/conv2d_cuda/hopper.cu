@@ -71,11 +71,14 @@ __device__ __forceinline__ void store_pixels(T* channel, const int* places, int 
     if (places[0] >= 0) __stcs(reinterpret_cast<uint2*>(channel + places[0]), make_uint2(words[0], words[1]));
     if (places[4] >= 0) __stcs(reinterpret_cast<uint2*>(channel + places[4]), make_uint2(words[2], words[3]));
   } else {
-    T parts[8];
-    memcpy(parts, words, sizeof(parts));
-#pragma unroll
-    for (int e = 0; e < 8; ++e) {
-      if (places[e] >= 0) channel[places[e]] = parts[e];
+    uint32_t now = words[0], later[3] = {words[1], words[2], words[3]};
+#pragma unroll 1
+    for (int e = 0; e < 8; e += 2) {  // a loop, because this is the rare case: words move up instead of an index
+      T parts[2];
+      memcpy(parts, &now, sizeof(parts));
+      if (places[e] >= 0) channel[places[e]] = parts[0];
+      if (places[e + 1] >= 0) channel[places[e + 1]] = parts[1];
+      now = later[0], later[0] = later[1], later[1] = later[2];
     }
   }
 }

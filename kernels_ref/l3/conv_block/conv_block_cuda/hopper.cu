@@ -81,11 +81,14 @@ __device__ __forceinline__ void store_pixels(T* channel, const int* places, int 
     if (places[0] >= 0) __stcs(reinterpret_cast<uint2*>(channel + places[0]), make_uint2(words[0], words[1]));
     if (places[4] >= 0) __stcs(reinterpret_cast<uint2*>(channel + places[4]), make_uint2(words[2], words[3]));
   } else {
-    T parts[8];
-    memcpy(parts, words, sizeof(parts));
-#pragma unroll
-    for (int e = 0; e < 8; ++e) {
-      if (places[e] >= 0) channel[places[e]] = parts[e];
+    uint32_t now = words[0], later[3] = {words[1], words[2], words[3]};
+#pragma unroll 1
+    for (int e = 0; e < 8; e += 2) {  // a loop, because this is the rare case: words move up instead of an index
+      T parts[2];
+      memcpy(parts, &now, sizeof(parts));
+      if (places[e] >= 0) channel[places[e]] = parts[0];
+      if (places[e + 1] >= 0) channel[places[e + 1]] = parts[1];
+      now = later[0], later[0] = later[1], later[1] = later[2];
     }
   }
 }
@@ -102,12 +105,14 @@ __device__ __forceinline__ void load_pixels(uint32_t (&words)[4], const T* chann
     if (places[4] >= 0) high = __ldcs(reinterpret_cast<const uint2*>(channel + places[4]));
     bits = make_uint4(low.x, low.y, high.x, high.y);
   } else {
-    T parts[8]{};
-#pragma unroll
-    for (int e = 0; e < 8; ++e) {
-      if (places[e] >= 0) parts[e] = channel[places[e]];
+#pragma unroll 1
+    for (int e = 0; e < 8; e += 2) {
+      T parts[2]{};
+      if (places[e] >= 0) parts[0] = channel[places[e]];
+      if (places[e + 1] >= 0) parts[1] = channel[places[e + 1]];
+      bits.x = bits.y, bits.y = bits.z, bits.z = bits.w;
+      memcpy(&bits.w, parts, sizeof(bits.w));
     }
-    memcpy(&bits, parts, sizeof(bits));
   }
   words[0] = bits.x, words[1] = bits.y, words[2] = bits.z, words[3] = bits.w;
 }
