@@ -13,6 +13,8 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from typing import Final
 
@@ -32,9 +34,10 @@ _HEAD: Final = """# The CUDA experts as compiled
 
 Written by `python -m tools.expert_sass`; do not edit it by hand. **Nothing here was measured on a GPU**:
 these are counts in the code that nvcc makes for sm_90, before (commit {before}) and now. A row is a kernel
-family; its figures are those of the variant with the widest global loads and, of several, of the longest,
-loops counted once. Spills are bytes per thread stored / loaded, and widths are bits of global loads (TMA and
-cp.async are no such loads). Shorter is not always faster: unrolled loops are longer.
+family. Its instructions, loops counted once, and widths (bits of global loads; TMA and cp.async are no such
+loads) are those of the variant whose loads are widest on average, of several the longest: a guess at the
+hottest. Where that variant is new, the most similar one before is named. Spills are the most bytes per thread
+stored / loaded of any variant. Shorter is not always faster: unrolled loops are longer.
 
 Kernels that spill: {spilling}
 
@@ -78,23 +81,37 @@ def page(before: Kernels, now: Kernels) -> str:
 def _rows(name: str, before: Sequence[DeviceKernel], now: Sequence[DeviceKernel]) -> Iterator[str]:
     old, new = _families(before), _families(now)
     for family in sorted(new):
-        was, kernel = old.get(family), new[family]
-        cells = (_count, _spilled, _widths)
-        figures = [_change(None if was is None else cell(was), cell(kernel)) for cell in cells]
-        yield f"| {name} | `{family}` | {' | '.join(figures)} | {NOT_MEASURED} |"
+        kernel, were = max(new[family], key=_standing), old.get(family, [])
+        shown = short_name(kernel.name)
+        was = max(were, key=partial(_likeness, shown), default=None)
+        same = was is None or short_name(was.name) == shown
+        title = f"`{shown}`" if was is None or same else f"`{shown}`, before `{short_name(was.name)}`"
+        figures = [
+            _change(None if was is None else _count(was), _count(kernel)),
+            _change(_spilled(were) if were else None, _spilled(new[family])),
+            _change(None if was is None else _widths(was), _widths(kernel)),
+        ]
+        yield f"| {name} | {title} | {' | '.join(figures)} | {NOT_MEASURED} |"
 
 
-def _families(kernels: Sequence[DeviceKernel]) -> dict[str, DeviceKernel]:
-    """The kernel that stands for each family: variants differ by template arguments."""
+def _families(kernels: Sequence[DeviceKernel]) -> dict[str, list[DeviceKernel]]:
+    """The variants of each family, which differ by template arguments."""
     found: defaultdict[str, list[DeviceKernel]] = defaultdict(list)
     for kernel in kernels:
         found[re.split(r"[<(]", short_name(kernel.name))[0]].append(kernel)
-    return {family: max(variants, key=_standing) for family, variants in found.items()}
+    return found
 
 
-def _standing(kernel: DeviceKernel) -> tuple[int, int, str]:
+def _likeness(shown: str, kernel: DeviceKernel) -> tuple[int, tuple[float, int, str]]:
+    same = takewhile(lambda pair: pair[0] == pair[1], zip(shown, short_name(kernel.name), strict=False))
+    return len(list(same)), _standing(kernel)
+
+
+def _standing(kernel: DeviceKernel) -> tuple[float, int, str]:
     counts = kernel.instructions or {}
-    return max(_loads(kernel), default=0), counts.get("all", 0), kernel.name
+    loads = {bits: counts[f"LDG.{bits}"] for bits in _loads(kernel)}
+    mean = sum(bits * count for bits, count in loads.items()) / max(sum(loads.values()), 1)
+    return mean, counts.get("all", 0), kernel.name
 
 
 def _loads(kernel: DeviceKernel) -> list[int]:
@@ -111,8 +128,11 @@ def _count(kernel: DeviceKernel) -> str:
     return str((kernel.instructions or {}).get("all", "?"))
 
 
-def _spilled(kernel: DeviceKernel) -> str:
-    return f"{kernel.spill_store_bytes} / {kernel.spill_load_bytes}" if _spills(kernel) else "none"
+def _spilled(kernels: Sequence[DeviceKernel]) -> str:
+    stored, loaded = (
+        max(getattr(kernel, f"spill_{what}_bytes") or 0 for kernel in kernels) for what in ("store", "load")
+    )
+    return f"{stored} / {loaded}" if stored or loaded else "none"
 
 
 def _widths(kernel: DeviceKernel) -> str:

@@ -18,16 +18,23 @@ def kernel(name: str, count: int, spilled: int = 0, **loads: int) -> DeviceKerne
     )
 
 
-def test_a_family_is_shown_by_its_variant_with_the_widest_loads() -> None:
-    """Before and after, a new family, and the kernels that spill by name."""
-    before = {
-        "l1/a": [kernel("void f<float>(int)", 9, spilled=4, w128=1), kernel("void f<int>(int)", 99, w32=1)]
+def test_a_family_is_shown_by_the_variant_with_the_widest_loads() -> None:
+    """The same variant before and after where there is one; spills of all variants, by name too."""
+    old = (kernel("void f<float>(int)", 9, spilled=4, w128=1), kernel("void h<1>(int)", 99, w32=1))
+    now = {
+        "l1/a": [
+            *(
+                kernel("void f<float>(int)", 7, w128=2, w16=1),
+                kernel("void f<int>(int)", 70, 2, w128=1, w16=9),
+            ),
+            *(kernel("void g<8>(int)", 5, spilled=8), kernel("void h<2>(int)", 3, w32=1)),
+        ]
     }
-    now = {"l1/a": [kernel("void f<float>(int)", 7, w128=1, w16=2), kernel("void g<8>(int)", 5, spilled=8)]}
-    text = page(before, now)
-    assert f"| l1/a | `f` | 9 -> 7 | 4 / 4 -> none | 128 -> 128, 16 | {NOT_MEASURED} |\n" in text
-    assert f"| l1/a | `g` | new -> 5 | new -> 8 / 8 | new -> - | {NOT_MEASURED} |\n" in text
-    assert "Kernels that spill: l1/a: `g<8>`\n" in text
+    text = page({"l1/a": old}, now)
+    assert f"| l1/a | `f<float>` | 9 -> 7 | 4 / 4 -> 2 / 2 | 128 -> 128, 16 | {NOT_MEASURED} |\n" in text
+    assert f"| l1/a | `g<8>` | new -> 5 | new -> 8 / 8 | new -> - | {NOT_MEASURED} |\n" in text
+    assert f"| l1/a | `h<2>`, before `h<1>` | 99 -> 3 | none | 32 | {NOT_MEASURED} |\n" in text
+    assert "Kernels that spill: l1/a: `f<int>`, `g<8>`\n" in text
 
 
 def test_the_page_lists_every_expert_and_claims_no_speed() -> None:
