@@ -6,7 +6,9 @@ after the same pause and to the same caches.
 
 from __future__ import annotations
 
+import itertools
 import math
+import os
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -133,8 +135,14 @@ class Sampler:
     def _each(self, act: Callable[[_T], _R], items: Sequence[_T]) -> list[_R]:
         if min(self.threads, len(items)) < 2:
             return list(map(act, items))
-        # Threads of its own rather than torch's: those wait for each other at the end of every operation.
-        with ThreadPoolExecutor(self.threads) as pool:
+        # Threads of its own rather than torch's, which wait for each other at the end of every operation.
+        # Each has one core, so that none starts more threads for its own draws.
+        cores = itertools.cycle(sorted(os.sched_getaffinity(0)))
+
+        def settle() -> None:
+            os.sched_setaffinity(0, {next(cores)})
+
+        with ThreadPoolExecutor(self.threads, initializer=settle) as pool:
             return list(pool.map(act, items))
 
     def plan(self, client: WorkerClient, *, trusted: bool) -> None:
