@@ -256,7 +256,7 @@ def calibrate_here(target: Target, sandbox: str, cache: Path | None) -> Calibrat
     try:
         with QuietLock(folder / "locks", device or "cpu").exclusive():
             numbers, conditions = workers.numbers, Conditions(Telemetry(device))
-            gap_cpus = frozenset(os.sched_getaffinity(0)) if device is None else None
+            gap_cpus = frozenset(os.sched_getaffinity(0)) if device is None else frozenset[int]()
             session = Session(numbers, workers.transport, conditions, judge_cpus, gap_cpus)
             # On a GPU, a process for every turn takes seconds each.
             counts = {} if device is None else {"equal": 2, "known": 2}

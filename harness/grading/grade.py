@@ -349,7 +349,7 @@ class Grader:
         conditions = Conditions(Telemetry(), around_turns=True)
         if gpu is not None:
             conditions = Conditions(gpu.telemetry, len(candidates.resident), doubt=gpu.speed.doubt)
-        gap_cpus = frozenset(os.sched_getaffinity(0)) if self._settings.device is None else None
+        gap_cpus = frozenset(os.sched_getaffinity(0)) if self._settings.device is None else frozenset()
         session = Session(
             workers.numbers, workers.transport, conditions, self._judge_cpus, gap_cpus, self._board
         )

@@ -8,9 +8,9 @@ operand | ... | guard, operands aligned to 256 bytes plus one page, sets aligned
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Protocol, Self, TypeVar
 
 import torch
 
@@ -123,6 +123,22 @@ class Layout:
         return found
 
 
+_T = TypeVar("_T")
+_R = TypeVar("_R")
+Snapshot = list[torch.Tensor]
+"""Of each set: (kept_bytes,) uint8."""
+
+
+class Each(Protocol):
+    """What a function returns for each item."""
+
+    def __call__(self, act: Callable[[_T], _R], items: Sequence[_T]) -> list[_R]: ...
+
+
+def in_turn(act: Callable[[_T], _R], items: Sequence[_T]) -> list[_R]:
+    return list(map(act, items))
+
+
 @dataclass(frozen=True)
 class SetResult:
     outputs: tuple[torch.Tensor, ...]
@@ -140,12 +156,14 @@ class Arena:
         poison: int,
         transport: Transport | None = None,
         resident: Memory | None = None,
+        each: Each = in_turn,
     ) -> None:
         """`sets`: inputs of each set; `poison`: the byte that fills outputs (0xFF is NaN). `resident`: memory
-        that stays mapped in the worker, which must be frozen now. Raises DeviceError or OSError without
-        memory."""
+        that stays mapped in the worker, which must be frozen now; `each`: applies a function to every set.
+        Raises DeviceError or OSError without memory."""
         self.layout = layout
         self._inputs = list(sets)
+        self._each = each
         self._poison = poison
         self._changed: list[tuple[list[str], list[str]]] = []
         self.size = layout.set_bytes * len(sets)
@@ -182,16 +200,17 @@ class Arena:
         """(sets, set_bytes) uint8: the memory that the worker writes to."""
         return self._memory.shared[: self.size].view(len(self._inputs), self.layout.set_bytes)
 
-    def snapshot(self) -> torch.Tensor:
-        """(sets, kept_bytes) uint8: a private copy of the outputs, complete when this returns. Bytes that may
-        not be written are compared in place, right after."""
-        copy = self.shared[:, : self.layout.kept_bytes].clone()
+    def snapshot(self) -> Snapshot:
+        """A private copy of the outputs, complete when this returns. Bytes that may not be written are
+        compared in place, right after."""
+        sets = list(self.shared)
+        copies = self._each(lambda data: data[: self.layout.kept_bytes].clone(), sets)
         if self._wait is not None:
             self._wait()
-        self._changed = [self._integrity(index, data) for index, data in enumerate(self.shared)]
-        return copy
+        self._changed = self._each(lambda index: self._integrity(index, sets[index]), range(len(sets)))
+        return copies
 
-    def results(self, snapshot: torch.Tensor) -> list[SetResult]:
+    def results(self, snapshot: Snapshot) -> list[SetResult]:
         """Of each set; `snapshot` is what the method of that name returned."""
         return [
             SetResult(

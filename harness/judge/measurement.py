@@ -53,8 +53,8 @@ class Session:
     transport: Transport
     conditions: Conditions
     judge_cpus: frozenset[int] | None = None
-    gap_cpus: frozenset[int] | None = None
-    """Cores that the judge draws and verifies on while every candidate stands still; None: `judge_cpus`."""
+    gap_cpus: frozenset[int] = frozenset()
+    """Cores that the judge draws and verifies on while every candidate stands still."""
     board: Board | None = None
     """Physical limits of the device; None where they are not known."""
 
@@ -73,10 +73,8 @@ class Measurement:
         """`workloads`: how many share the time of the stage."""
         self._blocks_s = session.numbers.stage_s / workloads
         self._numbers, self._conditions, self._board = session.numbers, session.conditions, session.board
-        self._gap_cpus = session.gap_cpus
         self._problem = problem
-        threads = len(session.gap_cpus or [0])
-        self._sampler = Sampler(problem, session.numbers, session.transport, threads)
+        self._sampler = Sampler(problem, session.numbers, session.transport, session.gap_cpus)
         self._candidates = candidates
         self._student_stays = STUDENT in candidates.resident
         self._schedule = Schedule(self._sampler, candidates)
@@ -147,8 +145,7 @@ class Measurement:
         names = list(self.samples)
         self._random.shuffle(names)
         for half in (names, names[::-1]):
-            with pinned(self._gap_cpus):
-                self._visit = self._sampler.visit(self._schedule.pace_us.get(STUDENT, 0.0))
+            self._visit = self._sampler.visit(self._schedule.pace_us.get(STUDENT, 0.0))
             for name in half:
                 watched = self._turn(name, block, self.samples, "frozen")
                 if watched.reason is not None:
@@ -181,8 +178,7 @@ class Measurement:
                     visit = self._visit = self._sampler.visit(self._schedule.pace_us.get(name, 0.0))
             self._spent_s[name] += time.monotonic() - began
         if student:
-            with pinned(self._gap_cpus):
-                self._sampler.verify()
+            self._sampler.verify()
         elif name != NULL:
             us = Samples(batches[before:]).mean_outside_us
             self._turns.append(ReferenceTurn(name, state, life, us, *interference.rates(watched.samples)))

@@ -12,7 +12,7 @@ from typing import Final
 
 import torch
 
-from harness.judge.guarded_buffers import Arena, Slot
+from harness.judge.guarded_buffers import Arena, Slot, Snapshot
 from harness.judge.keystream import SecretGenerator
 from harness.judge.problem import Tensors
 from harness.judge.shared_memory import CudaTransport
@@ -31,39 +31,39 @@ class OutputSample:
         self._arena, self._kernels, self._wait = arena, transport.kernels, transport.wait
         generator = SecretGenerator(device=transport.device)
         layout = arena.layout
-        found: dict[int, list[tuple[torch.Tensor, torch.Tensor]]] = {}
+        self._chosen: dict[int, list[tuple[int, torch.Tensor]]] = {}
+        """By element size: a set, and (n,) int64 byte offsets in it."""
         for slot in layout.written:
-            positions = [positions_of(slot, one, generator) for one in inputs]
-            for index, chosen in enumerate(positions):
-                inside = slot.offset + chosen * slot.dtype.itemsize
-                pair = inside + index * layout.set_bytes, inside + index * layout.kept_bytes
-                found.setdefault(slot.dtype.itemsize, []).append(pair)
-        self._groups = [
-            (width, torch.cat([there for there, _ in pairs]), torch.cat([here for _, here in pairs]))
-            for width, pairs in found.items()
-        ]
-        """Element size; (n,) int64 byte offsets in the arena, and the same in a snapshot of it."""
-        self._read = [
-            torch.empty(len(there), dtype=_WORDS[width], device=there.device)
-            for width, there, _ in self._groups
-        ]
+            width = slot.dtype.itemsize
+            for index, one in enumerate(inputs):
+                inside = slot.offset + width * positions_of(slot, one, generator)
+                self._chosen.setdefault(width, []).append((index, inside))
+        self._there = {
+            width: torch.cat([inside + index * layout.set_bytes for index, inside in chosen])
+            for width, chosen in self._chosen.items()
+        }
+        self._read = {
+            width: torch.empty(len(there), dtype=_WORDS[width], device=there.device)
+            for width, there in self._there.items()
+        }
         transport.wait()
 
     def read(self) -> None:
         """Read every position from the memory that the worker writes to; complete when this returns. Raises
         DeviceError."""
         base = self._arena.shared.data_ptr()
-        for (width, there, _), out in zip(self._groups, self._read, strict=True):
+        for width, there in self._there.items():
+            out = self._read[width]
             self._kernels.gather(base, there.data_ptr(), len(there), width, out.data_ptr())
         self._wait()
 
-    def late(self, snapshot: torch.Tensor) -> int:
-        """How many positions differ between read() and a snapshot, (sets, kept_bytes) uint8, taken later."""
-        kept = snapshot.reshape(-1)
-        pairs = zip(self._groups, self._read, strict=True)
-        return sum(
-            int((kept.view(_WORDS[width])[here // width] != out).sum()) for (width, _, here), out in pairs
-        )
+    def late(self, snapshot: Snapshot) -> int:
+        """How many positions differ between read() and a snapshot that was taken later."""
+        differing = 0
+        for width, chosen in self._chosen.items():
+            kept = [snapshot[index].view(_WORDS[width])[inside // width] for index, inside in chosen]
+            differing += int((torch.cat(kept) != self._read[width]).sum())
+        return differing
 
 
 def positions_of(slot: Slot, inputs: Tensors, generator: SecretGenerator) -> torch.Tensor:

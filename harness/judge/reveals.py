@@ -6,7 +6,6 @@ after the same pause and to the same caches.
 
 from __future__ import annotations
 
-import itertools
 import math
 import os
 import random
@@ -16,11 +15,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
-import torch
-
 from harness.judge import adversarial
 from harness.judge.clock import Constant, Lanes, Samples, constant_of
-from harness.judge.guarded_buffers import Arena, Layout, SetResult
+from harness.judge.guarded_buffers import Arena, Layout, SetResult, Snapshot, in_turn
 from harness.judge.output_sample import OutputSample
 from harness.judge.problem import Problem, Tensors
 from harness.judge.protocol import Numbers
@@ -62,7 +59,7 @@ class Unverified(NamedTuple):
     arena: Arena
     """Closed: only its layout and its own copy of the inputs are used."""
     shown: InputSets
-    snapshot: torch.Tensor
+    snapshot: Snapshot
 
 
 def batch_sets(constant: Constant, call_us: float, share: float, fewest: int, most: int) -> int:
@@ -77,8 +74,8 @@ class Sampler:
     problem: Problem
     numbers: Numbers
     transport: Transport
-    threads: int = 1
-    """That draw and verify input sets, each on its own."""
+    cores: frozenset[int] = frozenset()
+    """On which input sets are drawn, copied and verified while every candidate stands still; none: here."""
     random: random.SystemRandom = field(default_factory=random.SystemRandom)
 
     def __post_init__(self) -> None:
@@ -133,16 +130,16 @@ class Sampler:
         )
 
     def _each(self, act: Callable[[_T], _R], items: Sequence[_T]) -> list[_R]:
-        if min(self.threads, len(items)) < 2:
-            return list(map(act, items))
+        if min(len(self.cores), len(items)) < 2:
+            return in_turn(act, items)
         # Threads of its own rather than torch's, which wait for each other at the end of every operation.
         # Each has one core, so that none starts more threads for its own draws.
-        cores = itertools.cycle(sorted(os.sched_getaffinity(0)))
+        cores = iter(self.cores)
 
         def settle() -> None:
             os.sched_setaffinity(0, {next(cores)})
 
-        with ThreadPoolExecutor(self.threads, initializer=settle) as pool:
+        with ThreadPoolExecutor(len(self.cores), initializer=settle) as pool:
             return list(pool.map(act, items))
 
     def plan(self, client: WorkerClient, *, trusted: bool) -> None:
@@ -187,7 +184,7 @@ class Sampler:
         """`timed`: by the outside clock; `keep`: copy the outputs."""
         if client.memory is not None:
             client.freeze(True)
-        with Arena(self.layout, shown.inputs, 0xFF, self.transport, client.memory) as arena:
+        with Arena(self.layout, shown.inputs, 0xFF, self.transport, client.memory, self._each) as arena:
             sample = None
             if timed and isinstance(self.transport, CudaTransport):
                 sample = OutputSample(arena, shown.inputs, self.transport)
@@ -264,7 +261,7 @@ class Sampler:
             )
             if taken is not None:
                 self._unverified.append(taken)
-            held = sum(one.snapshot.numel() for one in self._unverified)
+            held = sum(len(one.snapshot) * self.layout.kept_bytes for one in self._unverified)
             if self.problem.large or held > self.transport.pending_bytes:
                 self.verify()
             if not shown.scored:

@@ -17,11 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
 
-import torch
-
 from harness.errors import HarnessBug, SandboxError
 from harness.judge import worker_reply
-from harness.judge.guarded_buffers import Arena, Layout
+from harness.judge.guarded_buffers import Arena, Layout, Snapshot
 from harness.judge.output_sample import OutputSample
 from harness.judge.shared_memory import HostTransport, Memory, Transport
 from harness.judge.worker_reply import Mode, Reveal, parse
@@ -267,7 +265,7 @@ class WorkerClient:
         spin: bool = True,
         sample: OutputSample | None = None,
         keep: bool = True,
-    ) -> tuple[torch.Tensor, Reveal]:
+    ) -> tuple[Snapshot, Reveal]:
         """Reveal an arena, have every set called, freeze the worker: (snapshot, figures). Raises Failed.
 
         `spin`: busy-wait for the answer, for the clock's sake; `sample`: what is read at t1, on a device;
@@ -292,7 +290,7 @@ class WorkerClient:
         if sample is not None:
             sample.read()
         taken = time.perf_counter()
-        snapshot = arena.snapshot() if keep else torch.empty(0)
+        snapshot = arena.snapshot() if keep else []
         late = sample.late(snapshot) if sample is not None and keep else 0
         self._process.pause(False)
         frozen_s = time.perf_counter() - done
@@ -310,7 +308,7 @@ class WorkerClient:
 
     def trace(
         self, arena: Arena, doing: str, watch: Literal["operators", "copies"] = "operators"
-    ) -> tuple[torch.Tensor, dict[str, Any]]:
+    ) -> tuple[Snapshot, dict[str, Any]]:
         """Have one set called under observation: (snapshot, the worker's account of it). `watch`: to see what
         it dispatches, or to run it on the worker's own memory. Raises Failed."""
         handle = arena.handle()
