@@ -35,6 +35,7 @@ _SLOWED: Final = {
     "hardware thermal slowdown",
     "power brake",
 }
+_READINGS, _SETTLE_S = 4, 0.001
 _TICK_S: Final = 1 / os.sysconf("SC_CLK_TCK")
 
 
@@ -81,8 +82,8 @@ class Telemetry:
     def sample(self) -> TelemetrySample:
         # First: clocks fall soon after the GPU's work is done.
         gpu = None if self._nvml is None else self._nvml.state(self._uuid)
-        loads, stat = self._text("loadavg").split(), self._text("stat")
-        runnable = loads[3].partition("/")[0] if len(loads) > 3 else ""
+        stat, cores = self._text("stat"), os.cpu_count() or 1
+        runnable = self._runnable(cores)
         lines, fields = self._text("cpuinfo").splitlines(), stat.partition("\n")[0].split()
         mhz = [float(line.partition(":")[2]) for line in lines if line.startswith("cpu MHz")]
         waited = self._text("pressure/cpu").partition("\n")[0]
@@ -91,14 +92,29 @@ class Telemetry:
             gpu=gpu,
             gpu_processes=None if self._nvml is None else len(self._nvml.processes(self._uuid)),
             at_s=self._clock(),
-            cores=os.cpu_count() or 1,
-            runnable=int(runnable) if runnable.isdecimal() else None,
+            cores=cores,
+            runnable=runnable,
             cpu_mhz=sum(mhz) / len(mhz) if mhz else None,
             steal_s=int(fields[8]) * _TICK_S if len(fields) > 8 and fields[0] == "cpu" else None,
             cpu_wait_s=int(total) / 1e6 if waited.startswith("some") and total.isdecimal() else None,
             interrupts=_counter(stat, "intr"),
             softirqs=_counter(stat, "softirq"),
         )
+
+    def _runnable(self, cores: int) -> int | None:
+        """Runnable threads; the least of a few readings where they are more than cores. Linux 6.12 and later
+        count threads that have just gone to sleep."""
+        least: int | None = None
+        for _ in range(_READINGS):
+            loads = self._text("loadavg").split()
+            seen = loads[3].partition("/")[0] if len(loads) > 3 else ""
+            if not seen.isdecimal():
+                return None
+            least = int(seen) if least is None else min(least, int(seen))
+            if least <= cores:
+                break
+            time.sleep(_SETTLE_S)
+        return least
 
     def _text(self, name: str) -> str:
         try:

@@ -93,9 +93,9 @@ _NUMBERS: dict[Protocol, Numbers] = {
         most_blocks=60,
         fresh_processes=False,
         compiled=False,
-        stage_s=7.0,
+        stage_s=5.5,
         warm_up_s=0.2,
-        avoidable=0.04,
+        avoidable=0.08,
     ),
     "full": Numbers(
         clean_blocks=5,

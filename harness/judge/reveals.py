@@ -88,6 +88,8 @@ class Sampler:
         self.calls_us = 0.0
         """Time in calls of students and references, by the outside clock."""
         self._constant = Constant(0.0, 0.0)
+        self._pool: ThreadPoolExecutor | None = None
+        self._start_pool()
         self._warm = self._draw(self.max_sets)
         self._unverified: list[Unverified] = []
         self._memory: list[HostMemory] = []
@@ -110,7 +112,7 @@ class Sampler:
         samples.reveals.pop(0)  # sets itself up
         self._constant = constant_of(samples)
         took_us = min(self._reference_us(self._warm.inputs[0]) for _ in range(_SCOUTS))
-        self.close()
+        self._release_memory()
         self.max_sets = self._sets_for(took_us / _FASTER)
         self._warm = self._draw(min(_WARM_SETS, self.max_sets))
 
@@ -130,17 +132,20 @@ class Sampler:
         )
 
     def _each(self, act: Callable[[_T], _R], items: Sequence[_T]) -> list[_R]:
-        if min(len(self.cores), len(items)) < 2:
+        if self._pool is None or len(items) < 2:
             return in_turn(act, items)
-        # Threads of its own rather than torch's, which wait for each other at the end of every operation.
-        # Each has one core, so that none starts more threads for its own draws.
+        return list(self._pool.map(act, items))
+
+    def _start_pool(self) -> None:
+        """Threads of its own rather than torch's, which wait for each other at the end of every operation.
+        Each has one core, so that none starts more threads for its own draws."""
         cores = iter(self.cores)
 
         def settle() -> None:
             os.sched_setaffinity(0, {next(cores)})
 
-        with ThreadPoolExecutor(len(self.cores), initializer=settle) as pool:
-            return list(pool.map(act, items))
+        if len(self.cores) > 1:
+            self._pool = ThreadPoolExecutor(len(self.cores), initializer=settle)
 
     def plan(self, client: WorkerClient, *, trusted: bool) -> None:
         """Announce the problem. Raises Failed. On the host, memory for all sets stays mapped in the worker,
@@ -164,7 +169,13 @@ class Sampler:
             memory.close()
 
     def close(self) -> None:
-        """Release memory. A new plan allocates again."""
+        """Release memory and threads. A new plan allocates again."""
+        self._release_memory()
+        if self._pool is not None:
+            self._pool.shutdown()
+            self._pool = None
+
+    def _release_memory(self) -> None:
         while self._memory:
             self._memory.pop().close()
         self._shared = None
