@@ -203,7 +203,9 @@ def test_a_host_that_delays_references_as_much_convicts_nobody() -> None:
     result = run_timing(liar(), eager=liar, fresh=liar, conditions=Scripted())
     assert result.finding is None
     assert {"clock_mismatch", "noisy host"} <= set(result.flags)
-    assert any("a reference is delayed as well" in note for note in result.notes)
+    # On a busy machine the references may differ with the liar gone, which says the same.
+    why = ("a reference is delayed as well", "not so beside others of its processes")
+    assert any(one in note for one in why for note in result.notes)
 
 
 # A board on which 256 KiB of input take at least 2.6 s.
