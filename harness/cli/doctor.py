@@ -240,7 +240,7 @@ def diagnose() -> Diagnosis:
 
 
 def calibrate_here(target: Target, sandbox: str, cache: Path | None) -> Calibration | None:
-    """An A/A calibration of this machine; None where it has no device of that target."""
+    """A calibration of this machine's clock; None where it has no device of that target."""
     device = machine_facts(find_toolchain()).gpu_uuid if target == "cuda" else None
     if target == "cuda" and device is None:
         return None

@@ -101,6 +101,7 @@ class Schedule:
         self.pace_us: dict[str, float] = {}
 
     def size_batches(self) -> None:
+        """Let the sampler measure the null project, in a process of its own where none is resident."""
         resident = self._resident.get(NULL)
         if resident is not None:
             self._sampler.size_batches(resident)

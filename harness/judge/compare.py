@@ -115,10 +115,11 @@ def _worst_by_pieces(
     actual: torch.Tensor, truth: torch.Tensor, factor: float, scale: _Scale
 ) -> tuple[float, float]:
     """(worst element error, largest absolute difference), rows at a time on the host: they stay in cache."""
-    rows = max(1, _CACHED // max(1, truth.shape[-1])) if truth.dim() else 1
-    if scale is not None or truth.numel() <= _CACHED or truth.device.type != "cpu":
+    one_row = truth.dim() < 2
+    if one_row or scale is not None or truth.numel() <= _CACHED or truth.device.type != "cpu":
         errors, absolute = _errors(actual, truth, factor, scale)
         return float(errors.max()), absolute
+    rows = max(1, _CACHED // truth.shape[-1])
     pieces = zip(*(torch.split(values.flatten(0, -2), rows) for values in (actual, truth)), strict=True)
     worst = absolute = 0.0
     for ours, theirs in pieces:

@@ -80,7 +80,7 @@ class Measurement:
         self._schedule = Schedule(self._sampler, candidates)
         self._random = random.SystemRandom()
         self.samples: dict[str, Lanes] = {}
-        """By candidate. Public, so that a calibration can resample them."""
+        """By candidate. Public, so that a calibration can score them."""
         self._spent_s: dict[str, float] = {}
         self._took_s = 0.0
         self._disturbed: dict[int, list[str]] = {}

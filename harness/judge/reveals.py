@@ -267,9 +267,8 @@ class Sampler:
             doing = f"while timed on {self.problem.label}"
             taken, reveal = self._reveal(client, shown, doing, timed=True, keep=keep)
             self.late += reveal.late
-            self.calls_us += (
-                0.0 if client.is_null else max(reveal.outside_us - self._constant.of(reveal), 0.0)
-            )
+            if not client.is_null:
+                self.calls_us += max(reveal.outside_us - self._constant.of(reveal), 0.0)
             if taken is not None:
                 self._unverified.append(taken)
             held = sum(len(one.snapshot) * self.layout.kept_bytes for one in self._unverified)

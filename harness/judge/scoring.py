@@ -29,11 +29,9 @@ class Comparison:
     references: tuple[ContenderTiming, ...]
     logs: tuple[float, ...]
     """ln(fastest reference / student) of each block."""
+    fastest: ContenderTiming
+    """Of the references."""
     flags: frozenset[str]
-
-    @property
-    def fastest(self) -> ContenderTiming:
-        return min(self.references, key=lambda one: one.score_us)
 
     @property
     def clock(self) -> ClockName:
@@ -71,16 +69,12 @@ class Scores:
         own = {block: excess_us(samples.keep({block})) - usual for block in samples.blocks}
         return {block: replace(constant, us=constant.us + extra) for block, extra in own.items()}
 
-    def timing(
-        self, name: str, clock: ReferenceClock = "inside", *, trusted: bool | None = None
-    ) -> ContenderTiming:
-        """`trusted`: the worker runs only our code (default: all but the student's)."""
-        ours = name != STUDENT if trusted is None else trusted
-        return clocks.contender_timing(name, self._samples[name], self.constants, trusted=ours, clock=clock)
+    def timing(self, name: str, clock: ReferenceClock = "inside") -> ContenderTiming:
+        return clocks.contender_timing(
+            name, self._samples[name], self.constants, trusted=name != STUDENT, clock=clock
+        )
 
-    def block_us(
-        self, name: str, clock: ReferenceClock, below_us: float = math.inf, *, trusted: bool | None = None
-    ) -> dict[int, float]:
+    def block_us(self, name: str, clock: ReferenceClock, below_us: float = math.inf) -> dict[int, float]:
         """Mean microseconds per call in the scored lane, by block. ValueError where claims are missing.
 
         `below_us`: how far below the outside figure of its own block a student's claim counts: a geometric
@@ -88,10 +82,9 @@ class Scores:
         bound for all blocks would raise the faster ones only.
         """
         samples, means = self._samples[name][SCORED], dict[int, float]()
-        trusted = name != STUDENT if trusted is None else trusted
         for block in samples.blocks:
             one = samples.keep({block})
-            raw = one.mean_outside_us - (one.mean_aside_us if trusted else 0.0)
+            raw = _raw_us(name, one)
             constant = self._block_constants.get(block, self.constants[SCORED])
             value = max(raw - one.mean_constant_us(constant), clocks.LEAST_SHARE * raw)
             if clock != "outside":
@@ -127,13 +120,18 @@ class Scores:
         if clock == "outside" and any(map(self._is_bound, (STUDENT, fastest.name))):
             flags.add(UNRESOLVED)
         logs = tuple(math.log(theirs[block] / ours[block]) for block in sorted(ours))
-        return Comparison(student, references, logs, frozenset(flags))
+        return Comparison(student, references, logs, fastest, frozenset(flags))
 
     def _is_bound(self, name: str) -> bool:
         """Whether more than half of a reveal is its constant, so that the figure is only a bound."""
         samples = self._samples[name][SCORED]
-        raw = samples.mean_outside_us - (samples.mean_aside_us if name != STUDENT else 0.0)
-        return samples.mean_constant_us(self.constants[SCORED]) > (1 - clocks.LEAST_SHARE) * raw
+        most = (1 - clocks.LEAST_SHARE) * _raw_us(name, samples)
+        return samples.mean_constant_us(self.constants[SCORED]) > most
+
+
+def _raw_us(name: str, samples: Samples) -> float:
+    """Per call, the constant included; copying a reference's results is no part of it."""
+    return samples.mean_outside_us - (samples.mean_aside_us if name != STUDENT else 0.0)
 
 
 def reference_clock(student: ContenderTiming) -> ReferenceClock:

@@ -97,7 +97,7 @@ class HostTransport:
     name = "memfd"
     kernels = None
     stops_with_process = True
-    """A frozen worker can change nothing more. On a device t1 is when the judge's copy is complete."""
+    """A frozen worker can change nothing more. On a device t1 is when a sample of the outputs was read."""
     pending_bytes = 1 << 62
     """Outputs of this many bytes are verified before a turn ends."""
 

@@ -56,8 +56,8 @@ class Lane(Record):
     outside_us: float
     """Judge's total / calls, less the null project's constant and the copy of a reference's results."""
     constant_us: float
-    """Per call, for the null project's reveals of the same sizes: 5th percentile in the same lane. Also `a`:
-    the most that a worker that avoids all of it could gain."""
+    """Per call, for the null project's reveals of the same sizes: mean in the same lane, 5th percentile in
+    records of grader versions up to 6. Also `a`: the most that a worker that avoids all of it could gain."""
     uncertainty_us: float
     """u = max(3 sigma, a, 2 us a reveal), per call: a claim that is further below is false."""
     quartile_us: float | None = None

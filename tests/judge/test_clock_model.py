@@ -50,7 +50,7 @@ def test_honest_ratios_are_right(worker: Worker) -> None:
 @pytest.mark.slow
 def test_ten_thousand_honest_runs() -> None:
     """On devices as the clock assumes them: 95 % within 2 %, intervals that hold the truth, calls that are
-    bound by their launches too, and nobody convicted in 10,000 runs (below 0.03 % by the rule of three)."""
+    bound by their launches too, and none convicted in 10,000 runs (below 0.03 % by the rule of three)."""
     workers = [*HONEST, Worker(2.0, launches=8)]
     every = [accuracy(device, worker, runs=13) for device in (H100, H200) for worker in workers]
     assert sum(one.runs for one in every) >= 10_000

@@ -66,6 +66,19 @@ def test_correctly_rounded_denormals_are_right(dtype: torch.dtype) -> None:
     assert worst_error((truth + 2 * step).to(dtype), truth, 1e-5) > 1.0
 
 
+@pytest.mark.parametrize("shape", [(70_000,), (300, 301), (3, 500, 101), (2, 40_000)])
+@pytest.mark.parametrize("special", [None, NAN, INF])
+def test_large_outputs_by_pieces_are_judged_as_whole(shape: tuple[int, ...], special: float | None) -> None:
+    """Rows at a time, the worst error and the largest difference are those of the whole."""
+    truth = torch.randn(shape, dtype=torch.float64)
+    actual = (truth + 1e-6 * torch.randn(shape)).float()
+    if special is not None:
+        actual.view(-1)[-7] = special
+    found = compare(actual, truth, 1e-5, INF)
+    assert found.worst == worst_error(actual, truth, 1e-5)
+    assert found.absolute == (INF if special is not None else float((actual.double() - truth).abs().max()))
+
+
 def test_tile_at_the_edge() -> None:
     """A tile that is cut off by the edge is judged by the elements that it has."""
     over = torch.zeros((65, 66), dtype=torch.bool)

@@ -1,4 +1,4 @@
-"""CUDA starts in a worker before a project is loaded, and a start that fails is nobody's project's fault."""
+"""CUDA starts in a worker before a project is loaded, and a start that fails is no project's fault."""
 
 from __future__ import annotations
 
