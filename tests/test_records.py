@@ -9,9 +9,15 @@ import pytest
 from pydantic import ValidationError
 
 from harness import records
+from harness.grading import load
+from harness.grading.instrumentation import IMPORTS_NUMPY
+from harness.judge import clock, interference, measurement, physical_limits, scoring
 from harness.outcome import Cause, Stage, Verdict
 from harness.records import (
+    COPIED,
     Arm,
+    BinaryCalls,
+    Evidence,
     Finding,
     Grade,
     InfraFailure,
@@ -30,6 +36,9 @@ from harness.records import (
     TrialRecord,
     Workload,
 )
+from harness.records.flags import FLAGS
+from harness.records.grade import LOADS_CODE, REPEATED, SANITIZER_TOOLS, SCALED, OperatorCalls, TracedKernel
+from harness.records.timing import NOISY
 from tests.fakes.trials import ARMS, config, grade, run_record, trial
 
 KEY = TrialKey(task="l1/rms_norm", model="fake/one", arm="without_skill", repeat=0)
@@ -152,6 +161,24 @@ def test_correctness_is_absent_where_it_was_not_measured() -> None:
     unmeasured = _grade_with(verdict=Verdict.NOT_MEASURED, stage=Stage.LOAD, finding=finding.model_dump())
     assert unmeasured.correct is None
     assert grade().correct is False
+
+
+def test_every_verdict_cause_and_flag_has_a_meaning() -> None:
+    """A sentence each, for reports; flags by the names that the judge and the grader use."""
+    assert all(one.meaning.endswith(".") for one in (*Verdict, *Cause))
+    names = {interference.FLAG, load.UNREAD, IMPORTS_NUMPY, measurement.UNFINISHED, scoring.UNRESOLVED}
+    names |= {clock.MISMATCH, clock.UNUSED, clock.CHEAPER_IN_BATCHES}
+    names |= {physical_limits.ABOVE, physical_limits.SUSPICIOUS, REPEATED, SCALED, NOISY, COPIED, LOADS_CODE}
+    names |= {*BinaryCalls(compute=("x",), library=("x",), dispatcher=("x",), system=("dlopen",)).flags}
+    kernels = (TracedKernel(name="x", launches=1, device_us=1.0, own=False),)
+    computing = (OperatorCalls(name="x", calls=1, kind="compute"),)
+    place = {"workload": "w", "dtype": "float32"}
+    names |= {*Evidence(**place, operators=computing, kernels=kernels, traced_right=False).flags}
+    names |= {
+        *Evidence(**place, operators=None, trouble="t").flags,
+        *(f"{t} findings" for t in SANITIZER_TOOLS),
+    }
+    assert set(FLAGS) == names
 
 
 def test_a_build_out_of_time_was_once_build_failed() -> None:

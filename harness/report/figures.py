@@ -1,6 +1,7 @@
 """Numbers in words: the only module that rounds.
 
-ASCII. None never prints as a number; a share below 1 never prints as 100 %, one above 0 never as 0 %.
+ASCII but for `bar`. None never prints as a number; a share below 1 never prints as 100 %, one above 0 never
+as 0 %.
 """
 
 from __future__ import annotations
@@ -32,6 +33,18 @@ def percent(share: float | None) -> str:
     if 0.995 <= share < 1.0:
         return ">99%"
     return f"{100 * share:.0f}%"
+
+
+def bar(share: float, width: int) -> str:
+    """A bar of at most width columns in eighths of one; something where share is above 0."""
+    eighths = min(max(round(8 * width * share), share > 0.0), 8 * width)
+    return (
+        "\N{FULL BLOCK}" * (eighths // 8) + " \u258f\u258e\u258d\u258c\u258b\u258a\u2589"[eighths % 8].strip()
+    )
+
+
+def ascii_bar(share: float, width: int) -> str:
+    return "#" * min(max(round(width * share), share > 0.0), width)
 
 
 def signed_points(difference: float) -> str:

@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from statistics import median
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from harness.outcome import Stage, Verdict
-from harness.records import Arm, Diagnostic, Finding, RunConfig, TrialRecord
+from harness.records import (
+    Arm,
+    Diagnostic,
+    Finding,
+    Grade,
+    RunConfig,
+    TrialRecord,
+    WorkloadCheck,
+    WorkloadTiming,
+)
 from harness.report.evidence import emulated_lines, evidence_lines
 from harness.report.metrics import compiled, usage_of
-from harness.report.schema import ArmCount, BuildFailureGroup, FailureGroup, TaskCell, TaskRow, TrialRow
+from harness.report.schema import (
+    ArmCount,
+    BuildFailureGroup,
+    FailureGroup,
+    TaskCell,
+    TaskRow,
+    TrialRow,
+    WorkloadRow,
+)
 from harness.text import clean, first_error, first_line, message_of
 
 K = TypeVar("K", bound=str)
@@ -61,10 +79,55 @@ def trial_row(trial: TrialRecord, families: Mapping[str, str]) -> TrialRow:
         speedup_low=ratio.low if ratio else None,
         speedup_high=ratio.high if ratio else None,
         flags=tuple(map(clean, dict.fromkeys(flags))),
+        workloads=workload_rows(grade) if grade else (),
         tokens=usage.tokens if trial.turns else None,
         cost_usd=usage.cost_usd if trial.turns else None,
         folder=key.folder,
     )
+
+
+def workload_rows(grade: Grade) -> tuple[WorkloadRow, ...]:
+    """What every workload and dtype of a grade showed."""
+    check = grade.check or (grade.emulated.check if grade.emulated else None)
+    cases: dict[tuple[str, str], list[WorkloadCheck]] = defaultdict(list)
+    for case in check.workloads if check else ():
+        cases[case.workload, case.dtype].append(case)
+    timed = {(t.workload, t.dtype): t for t in (grade.timing.workloads if grade.timing else ())}
+    return tuple(
+        WorkloadRow.model_validate(
+            {"workload": clean(key[0]), "dtype": clean(key[1])} | _errors(cases[key]) | _times(timed.get(key))
+        )
+        for key in dict.fromkeys((*cases, *timed))
+    )
+
+
+def _errors(cases: Sequence[WorkloadCheck]) -> dict[str, object]:
+    ran = [case for case in cases if case.skipped is None]
+    failed = [case.finding.message for case in ran if case.finding is not None]
+    said = [*failed, *(case.skipped for case in cases if case.skipped is not None)]
+    allowed = [case.allowed_error for case in ran if case.allowed_error is not None]
+    return {
+        "cases": len(ran),
+        "failed": len(failed),
+        "worst_error": max((c.worst_error for c in ran if c.worst_error is not None), default=None),
+        "allowed_error": max(allowed, default=None),
+        "headline": first_line(said[0]) if said else None,
+    }
+
+
+def _times(timing: WorkloadTiming | None) -> dict[str, object]:
+    if timing is None:
+        return {}
+    fastest = min(timing.references, key=lambda one: one.score_us, default=None)
+    return {
+        "student_us": timing.student.score_us,
+        "reference": fastest.name if fastest else None,
+        "reference_us": fastest.score_us if fastest else None,
+        "speedup": timing.speedup.value,
+        "speedup_low": timing.speedup.low,
+        "speedup_high": timing.speedup.high,
+        "flags": tuple(map(clean, timing.student.flags)),
+    }
 
 
 def _cleaned(one: Diagnostic) -> Diagnostic:
@@ -125,13 +188,27 @@ def failure_groups(rows: Sequence[TrialRow], arms: Sequence[Arm]) -> tuple[Failu
     )
 
 
+# Names of a project in compilers' and loaders' messages: "x", 'x', ‘x’, `x`.
+_NAME = re.compile(r""""[^"\n]{1,200}"|'[^'\n]{1,200}'|‘[^’\n]{1,200}’|`[^`\n]{1,200}`|\d+""")
+_BY_NAME: Final = frozenset({"build_toml", "layout", "flag_refused", "missing_header"})
+"""In messages of these kinds names are the cause: keys, flags, headers."""
+
+
 def build_failure_groups(rows: Sequence[TrialRow], arms: Sequence[Arm]) -> tuple[BuildFailureGroup, ...]:
-    """Failed builds by the kind of their first error, most frequent first."""
-    builds = [row for row in rows if row.stage is Stage.BUILD and row.verdict is not Verdict.NOT_MEASURED]
-    failed = [row for row in builds if row.diagnostics]
+    """Failed builds by their first error, most frequent first."""
+    failed = [row for row in rows if row.stage is Stage.BUILD and row.verdict is not Verdict.NOT_MEASURED]
+
+    def same(row: TrialRow) -> str:
+        if not row.diagnostics:
+            return f"other\n{row.headline}"
+        first = row.diagnostics[0]
+        return f"{first.kind}\n{first.message if first.kind in _BY_NAME else _NAME.sub('_', first.message)}"
+
     return tuple(
-        BuildFailureGroup(kind=kind, example=_example(found[0].diagnostics[0]), **shared)
-        for kind, found, shared in _grouped(failed, arms, lambda row: row.diagnostics[0].kind)
+        BuildFailureGroup.model_validate(
+            {"kind": key.partition("\n")[0], "example": _example(found[0])} | shared
+        )
+        for key, found, shared in _grouped(failed, arms, same)
     )
 
 
@@ -148,6 +225,10 @@ def _grouped(
         yield name, found, {"counts": by_arm, "total": len(found), "example_task": found[0].task}
 
 
-def _example(first: Diagnostic) -> str:
+def _example(row: TrialRow) -> str:
+    """Such as `build.toml:6: unknown key 'capabilities'`."""
+    if not row.diagnostics:
+        return row.headline
+    first = row.diagnostics[0]
     place = ":".join(str(part) for part in (first.file, first.line) if part is not None)
     return first_line(f"{place}: {first.message}" if place else first.message)

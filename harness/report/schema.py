@@ -205,6 +205,29 @@ class TaskRow(Record):
     """A skill repeats its reference: shown here, counted nowhere else."""
 
 
+class WorkloadRow(Record):
+    """All cases of one workload and dtype in one trial, and its time where it was timed."""
+
+    workload: str
+    dtype: str
+    cases: int
+    """Kinds of values and layouts that were checked."""
+    failed: int
+    worst_error: float | None
+    """Largest error / tolerance."""
+    allowed_error: float | None
+    headline: str | None = None
+    """First line about the first case that failed, or why it was not run."""
+    student_us: float | None = None
+    reference: str | None = None
+    """The fastest reference that was timed."""
+    reference_us: float | None = None
+    speedup: float | None = None
+    speedup_low: float | None = None
+    speedup_high: float | None = None
+    flags: tuple[str, ...] = ()
+
+
 class TrialRow(Record):
     """One finished trial."""
 
@@ -233,6 +256,8 @@ class TrialRow(Record):
     speedup_low: float | None
     speedup_high: float | None
     flags: tuple[str, ...]
+    workloads: tuple[WorkloadRow, ...] = ()
+    """In the order of the check; of the emulated GPU's check where no GPU ran."""
     tokens: int | None
     cost_usd: float | None
     folder: str
@@ -255,6 +280,9 @@ class FailedTrials(Record):
     """The first compiler error where there is one, else the first line of a message."""
     example_task: str
 
+    def count(self, arm: str) -> int:
+        return sum(one.count for one in self.counts if one.arm == arm)
+
 
 class FailureGroup(FailedTrials):
     """Trials that failed for the same cause."""
@@ -264,7 +292,7 @@ class FailureGroup(FailedTrials):
 
 
 class BuildFailureGroup(FailedTrials):
-    """Failed builds whose first error is of one kind; each build counts once."""
+    """Failed builds with the same first error, names in it apart; each build counts once."""
 
     kind: DiagnosticKind
 

@@ -1,13 +1,13 @@
 """The text report that is printed at the end of a run.
 
-ASCII, wrapped to the width of the terminal, the same text with and without color. Data is never read as
-markup.
+Wrapped to the width of the terminal, the same text with and without color; ASCII but for the bars of a
+UTF-8 terminal. Data is never read as markup.
 """
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from rich.console import Console
@@ -18,8 +18,10 @@ from harness.report.comparison_schema import Comparison, MetricRow
 from harness.report.schema import ArmSummary, Reading, Summary
 
 Line = tuple[str, str]
+Bar = Callable[[float, int], str]
+"""From a share, 0 to 1, and a width in columns."""
 _GAP: Final = "   "
-_LABEL, _CONTROL, _TREATMENT, _LIFT = 14, 7, 9, 10
+_LABEL, _BAR, _LEVEL, _LIFT = 14, 8, 7, 10
 _STYLE: Final = {"helps": "bold green", "hurts": "bold red", "inconclusive": "bold yellow"}
 _SHOWN: Final = ("compiles", "correct_emulated", "correct", "deployed")
 _MOVEMENTS: Final = 3
@@ -27,20 +29,21 @@ _FILES: Final = 6
 
 
 def print_summary(summary: Summary, console: Console) -> None:
-    for text, style in summary_lines(summary, max(60, console.width)):
+    bar = figures.bar if console.encoding.lower().startswith("utf") else figures.ascii_bar
+    for text, style in summary_lines(summary, max(60, console.width), bar):
         # Text, not str: a model or task named [red] is data, not markup.
         safe = text.encode(console.encoding, "replace").decode(console.encoding)
         console.print(Text(safe, style=style), soft_wrap=True, highlight=False)
 
 
-def summary_lines(summary: Summary, width: int) -> Iterable[Line]:
+def summary_lines(summary: Summary, width: int, bar: Bar) -> Iterable[Line]:
     """The report as lines with styles, wrapped to width columns."""
     if summary.matrix_leads:
         yield from _matrices(summary, width)
     for index, comparison in enumerate(summary.comparisons):
         if index or summary.matrix_leads:
             yield "", ""
-        yield from _block(summary, comparison, width)
+        yield from _block(summary, comparison, width, bar)
     if not summary.comparisons:
         yield from _rates_only(summary, width)
     if summary.matrices and not summary.matrix_leads:
@@ -49,6 +52,10 @@ def summary_lines(summary: Summary, width: int) -> Iterable[Line]:
     for reading in summary.readings:
         yield "", ""
         yield from _reading(summary, reading, width)
+    if failed := wording.why_builds_failed(summary):
+        yield "why builds failed", "dim"
+        for line in failed:
+            yield from _wrapped(line, width, "", "  ")
     if not summary.progress.finished:
         yield "no trial has finished", "yellow"
     for note in (wording.owed_line(summary), wording.gap_line(summary), *summary.warnings):
@@ -81,14 +88,15 @@ def _title(summary: Summary, what: str, width: int) -> Iterable[Line]:
         yield from _wrapped(place, width, "")
 
 
-def _block(summary: Summary, comparison: Comparison, width: int) -> Iterable[Line]:
+def _block(summary: Summary, comparison: Comparison, width: int, bar: Bar) -> Iterable[Line]:
     with_skill = summary.arm(comparison.model, comparison.treatment)
     without = summary.arm(comparison.model, comparison.control)
     yield from _wrapped(wording.headline(comparison), width, _STYLE[comparison.conclusion.decision])
     yield from _title(summary, f"{wording.model_name(summary, comparison.model)} x {comparison.label}", width)
     control = "without" if comparison.control_label.startswith("without skill") else "old"
-    yield _columns("", control, "with", "lift", f"{figures.confidence(summary.head.alpha)}, by family"), "dim"
-    shown = list(_metrics(comparison, width))
+    interval = f"{figures.confidence(summary.head.alpha)}, by family"
+    yield _columns("", ("", control), ("", "with"), "lift", interval), "dim"
+    shown = list(_metrics(comparison, width, bar))
     yield from shown
     yield from _spending(without, with_skill)
     if not comparison.row("deployed").not_measured and not any(wording.FOOTNOTE in text for text, _ in shown):
@@ -97,32 +105,41 @@ def _block(summary: Summary, comparison: Comparison, width: int) -> Iterable[Lin
     yield from _details(comparison, width)
 
 
-def _columns(label: str, control: str, treatment: str, lift: str, interval: str = "") -> str:
-    cells = f"{label:<{_LABEL}}{control:>{_CONTROL}}{treatment:>{_TREATMENT}}{lift:>{_LIFT}}"
-    return f"{cells}{_GAP}{interval}".rstrip()
+def _columns(
+    label: str, control: tuple[str, str], treatment: tuple[str, str], lift: str, interval: str = ""
+) -> str:
+    """control and treatment: a bar and its figure."""
+    levels = "".join(f" {bar:<{_BAR}}{level:>{_LEVEL}}" for bar, level in (control, treatment))
+    return f"{label:<{_LABEL}}{levels}{lift:>{_LIFT}}{_GAP}{interval}".rstrip()
 
 
-def _cells(label: str, row: MetricRow) -> str:
-    control, treatment = figures.level(row.unit, row.control), figures.level(row.unit, row.treatment)
+def _cells(label: str, row: MetricRow, bar: Bar) -> str:
+    levels = [value or 0.0 for value in (row.control, row.treatment)]
+    whole = 1.0 if row.unit == "share" else max(levels)
+    control, treatment = (bar(value / whole if whole else 0.0, _BAR) for value in levels)
     return _columns(
-        label, control, treatment, figures.change(row.unit, row.lift), figures.bounds(row.unit, row)
+        label,
+        (control, figures.level(row.unit, row.control)),
+        (treatment, figures.level(row.unit, row.treatment)),
+        figures.change(row.unit, row.lift),
+        figures.bounds(row.unit, row),
     )
 
 
-def _metrics(comparison: Comparison, width: int) -> Iterable[Line]:
+def _metrics(comparison: Comparison, width: int, bar: Bar) -> Iterable[Line]:
     placebo = comparison.placebo_row
     for row in comparison.rows:
         if row.metric in _SHOWN:
             label = row.label + ("*" if row.metric == "deployed" else "")
             style = "bold" if row.role == "primary" else ""
-            line = _cells(label, row)
-            beside = f"{line:<63}{wording.FOOTNOTE}"
+            line = _cells(label, row, bar)
+            beside = f"{line:<78}{wording.FOOTNOTE}"
             if row.not_measured:
                 yield f"{label:<{_LABEL}}{figures.NOT_MEASURED} ({row.not_measured})", style
             else:
                 yield (beside if row.metric == "deployed" and len(beside) <= width else line), style
         if placebo is not None and placebo.metric == row.metric and not placebo.not_measured:
-            yield _cells("  vs placebo", placebo), ""
+            yield _cells("  vs placebo", placebo, bar), ""
 
 
 def _spending(without: ArmSummary, with_skill: ArmSummary) -> Iterable[Line]:
@@ -134,7 +151,7 @@ def _spending(without: ArmSummary, with_skill: ArmSummary) -> Iterable[Line]:
         if cells != [figures.UNKNOWN] * 2:
             change = figures.relative_change(getattr(with_skill, field), getattr(without, field))
             label = "tokens/correct" if what == "tokens" else "$/correct"
-            yield _columns(label, cells[0], cells[1], change), ""
+            yield _columns(label, ("", cells[0]), ("", cells[1]), change), ""
         elif what == "tokens":
             yield "tokens/correct  unknown: not reported with the replies", "dim"
             return
@@ -184,10 +201,10 @@ def _rates_only(summary: Summary, width: int) -> Iterable[Line]:
                 yield f"{label:<{_LABEL}}{figures.NOT_MEASURED} ({gap.reason if gap else 'unknown'})", ""
                 continue
             interval = f"{_GAP}95% CI {figures.share_bounds(rate)}" if rate.n else ""
-            share = f"{label:<{_LABEL}}{figures.percent(rate.share):>{_CONTROL}}"
+            share = f"{label:<{_LABEL}}{figures.percent(rate.share):>{_LEVEL}}"
             yield f"{share}{_GAP}{rate.count} of {rate.n}{interval}", ""
         if arm.correct is not None:
-            yield f"{'tokens/correct':<{_LABEL}}{wording.per_correct(arm, 'tokens'):>{_CONTROL}}", ""
+            yield f"{'tokens/correct':<{_LABEL}}{wording.per_correct(arm, 'tokens'):>{_LEVEL}}", ""
         yield "", ""
 
 

@@ -5,13 +5,14 @@ Nothing is escaped here: every renderer does that for its format.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from harness.report import figures
 from harness.report.comparison_schema import Comparison, ErrorClass, Matrix, Spending
 from harness.report.schema import ArmSummary, Reading, Summary
-from harness.text import clean
+from harness.text import clean, shorten
 
 Table = list[list[str]]
 """The header, then the rows."""
@@ -22,6 +23,9 @@ KERNELBENCH_NOTES: Final = (
     "ours: by family, the judge's clock; theirs: over kernels, times as claimed",
 )
 _LEAST_USD: Final = 0.0001
+_COMMON_CAUSES: Final = 2
+_CAUSE_CHARS: Final = 120
+_PLACE: Final = re.compile(r"^(?:[^\s:/]+/)*([^\s:/]+)(?::\d+)?: ")  # folders and line of the first error
 _COUNTED: Final = {
     "deployed": "deployed",
     "correct": "correct",
@@ -142,6 +146,22 @@ def _interval(
     elif low is not None and high is not None:
         text = f"{worded(low)}, {worded(high)}"
     return text if spending.extra_correct_sure else f"{text}: a gain that is not certain"
+
+
+def why_builds_failed(summary: Summary) -> list[str]:
+    """The most frequent first errors of each arm's failed builds.
+
+    Such as `without skill: build.toml: unknown key 'capabilities' (11 of 12)`.
+    """
+    lines = []
+    for arm in dict.fromkeys(count.arm for group in summary.build_failures for count in group.counts):
+        found = [(group.count(arm), group.example) for group in summary.build_failures if group.count(arm)]
+        failed = sum(count for count, _ in found)
+        label = next((one.label for one in summary.arms if one.arm == arm), arm)
+        for count, example in sorted(found, key=lambda pair: -pair[0])[:_COMMON_CAUSES]:
+            cause = shorten(_PLACE.sub(r"\1: ", example), _CAUSE_CHARS)
+            lines.append(f"{label}: {cause} ({count} of {failed})")
+    return lines
 
 
 def clear_errors(comparison: Comparison, change: str) -> list[ErrorClass]:

@@ -29,6 +29,12 @@ NO_INTERVAL = Bounded(low=None, high=None)
         (figures.seconds(4.21), "4.2 s"),
         (figures.relative_change(14_000, 21_000), "-33%"),
         (figures.plural(2, "family"), "2 families"),
+        (figures.bar(0.5, 4), "██"),
+        (figures.bar(0.001, 4), "▏"),
+        (figures.bar(0.7, 4), "██▊"),
+        (figures.bar(0.0, 4), ""),
+        (figures.bar(9.0, 4), "████"),
+        (figures.ascii_bar(0.001, 4), "#"),
         (typeset("(-3, +19) x1.24 1.31x gpt-5-mini x"), "(−3, +19) ×1.24 1.31× gpt-5-mini x"),
     ],
 )

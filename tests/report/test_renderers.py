@@ -168,14 +168,19 @@ def test_the_screen_at_80_columns() -> None:
     assert lines[0] == "inconclusive: deployed was not measured: no CUDA device"
     assert lines[2] == "8 tasks x 1 run   sm_90 (no GPU on this machine)   sandbox docker"
     assert lines[4:6] == [
-        "compiles          12%     100%   +88 pts   (+47, +100)",
+        "compiles       █           12% ████████   100%   +88 pts   (+47, +100)",
         "correct       not measured (no CUDA device)",
     ]
+    assert "  without skill: rms_norm.cu: " in screen(without_gpu("deployed"))
     assert "where lift comes from (net): no_project -> not_measured: 50%, build_failed ->" in lines
     assert "correctness and speed not measured in 9 trials (no CUDA device): no CUDA device" in lines
     lines = screen(summarise(*small_study()), 120).splitlines()
     assert lines[1].endswith("6 tasks x 1 run   sm_90 (NVIDIA H200)   sandbox docker")
-    assert lines[5].endswith("(x2.00, x4.00)      * failed or not clearly faster: 1.0x")
+    assert lines[5].endswith("(x2.00, x4.00)     * failed or not clearly faster: 1.0x")
+    plain = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    print_summary(without_gpu("deployed"), Console(file=plain, width=80))
+    plain.seek(0)
+    assert "compiles       #           12% ########   100%   +88 pts   (+47, +100)" in plain.read()
 
 
 def test_blocks_of_two_models_with_a_placebo_and_rates_without_a_skill() -> None:
@@ -200,7 +205,7 @@ def test_infra_owed_weak_sandbox_and_unknown_cost_are_said() -> None:
     assert "2 of 12 planned trials not measured yet: resume to finish" in text
     assert "sandbox local: student code ran with little isolation" in text
     trials[-1] = make.trial("l1/f5t0", make.WITH, speedup=4.0, answer=make.reply(cost=None))
-    assert "$/correct         n/a  unknown       n/a" in screen(summarise(run, trials, tasks))
+    assert re.search(r"^\$/correct +n/a +unknown +n/a$", screen(summarise(run, trials, tasks)), re.M)
     free = [make.trial(t, a, answer=make.reply(cost=None)) for t in tasks for a in (make.WITHOUT, make.WITH)]
     assert "$/correct" not in screen(summarise(run, free, tasks))
     empty = summaries()["empty"]

@@ -14,7 +14,7 @@ from harness.records import RunRecord, TrialRecord
 from harness.report.html import render_html
 from harness.report.schema import Summary
 from harness.report.summary import summarise
-from harness.report.wording import headline
+from harness.report.wording import headline, why_builds_failed
 from harness.report.write import report_markdown
 from tests.report import factories as make
 from tests.report import studies
@@ -282,8 +282,28 @@ def test_failed_builds_are_counted_by_their_first_error() -> None:
     assert (syntax.kind, syntax.total, [n.count for n in syntax.counts]) == ("syntax", 3, [2, 1])
     assert syntax.example.startswith('rms_norm_cuda/rms_norm.cu:41: identifier "__nv_bfloat162"')
     assert (toml.kind, toml.total, [n.count for n in toml.counts]) == ("build_toml", 1, [0, 1])
+    assert why_builds_failed(summary) == [
+        'without skill: rms_norm.cu: identifier "__nv_bfloat162" is undefined (2 of 2)',
+        'cuda-kernel-builder: rms_norm.cu: identifier "__nv_bfloat162" is undefined (1 of 2)',
+        "cuda-kernel-builder: build.toml: expected a list (1 of 2)",
+    ]
     row = next(t for t in summary.trials if t.cause is Cause.BAD_BUILD_TOML)
     assert [(d.file, d.line) for d in row.diagnostics] == [("build.toml", 12)]
+
+
+@pytest.mark.parametrize(
+    ("cause", "one", "other", "groups"),
+    [
+        (Cause.COMPILE_ERROR, "x\ny\nerror: 'a' was not declared", "x\ny\nerror: 'b' was not declared", 1),
+        (Cause.COMPILE_ERROR, "x\ny\nerror: 'a' was not declared", "x\ny\nerror: expected ';'", 2),
+        (Cause.BAD_BUILD_TOML, "unknown key 'a'", "unknown key 'b'", 2),
+    ],
+)
+def test_names_of_a_project_do_not_tell_errors_apart(cause: Cause, one: str, other: str, groups: int) -> None:
+    """Compilers' errors are grouped without the names in them; keys of build.toml are the error."""
+    tasks = make.families(2)
+    trials = [make.trial(t, make.WITH, cause, m) for t, m in zip(tasks, (one, other), strict=True)]
+    assert len(summarise(make.run(tasks), trials, tasks).build_failures) == groups
 
 
 def test_warnings_name_what_weakens_the_run() -> None:
