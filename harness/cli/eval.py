@@ -174,6 +174,7 @@ def _print_plan(study: Study) -> None:
         print(f"  {arm.kind}  {' + '.join(names[digest] for digest in arm.skills) or '-'}")
     for task, why in study.leaked.items():
         print(f"  left out of comparisons: {task}: {why}")
-    counted = {t.task.family for t in study.tasks if t.task.id not in study.leaked}
-    print(f"families: {len(counted)} (a decision needs {least_families(study.alpha)})")
-    print(f"minimum detectable effect: {detectable(study.metric, len(counted), study.alpha).statement}")
+    counted = [t.task.family for t in study.tasks if t.task.id not in study.leaked]
+    print(f"families: {len(set(counted))} (a decision needs {least_families(study.alpha)})")
+    found = detectable(study.metric, counted, study.repeats, study.alpha)
+    print(f"minimum detectable effect: {found.statement}")

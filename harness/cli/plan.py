@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +17,6 @@ from harness.cli.card import plain_table
 from harness.cli.options import (
     DEFAULT_RUNS,
     JsonOption,
-    MetricOption,
     RepeatsOption,
     RunsDirOption,
     TasksRootOption,
@@ -23,15 +24,17 @@ from harness.cli.options import (
 )
 from harness.errors import UsageError
 from harness.models.prices import find_price
+from harness.records import Metric
 from harness.report import figures
+from harness.report.spread import OBSERVED, Spread, observed_spread
 from harness.report.study_size import (
     ASSUMED_COSTS,
-    ASSUMED_SD,
+    GOAL_REPLIES,
+    GOALS,
     StudyDesign,
     StudyPlan,
     StudySize,
     costs_of_run,
-    observed_sd,
 )
 from harness.study.store import find_run
 from harness.suite.catalogue import all_tasks
@@ -46,11 +49,17 @@ def plan(
     effect: Annotated[
         str | None, typer.Option(help="Such as 15%: x1.15 in deployed, 15 points of correct or compiles.")
     ] = None,
-    metric: MetricOption = "deployed",
+    metric: Annotated[
+        Metric | None, typer.Option(metavar="METRIC", help="deployed (default), correct or compiles.")
+    ] = None,
     power: Annotated[float, typer.Option(help="Chance to find the effect.")] = 0.8,
     families: Annotated[int | None, typer.Option(min=2, help="Number of families you have.")] = None,
     repeats: RepeatsOption = 5,
     sd: Annotated[float | None, typer.Option(help="Between families; of the log ratio for deployed.")] = None,
+    baseline: Annotated[
+        str | None,
+        typer.Option(help="Share without a skill, such as 0% (default: the least favorable)."),
+    ] = None,
     alpha: Annotated[float, typer.Option(help="Level of the decision.")] = 0.05,
     skills: Annotated[int, typer.Option(min=1, help="Arms with a skill, decided together by Holm.")] = 1,
     earlier: Annotated[
@@ -64,7 +73,8 @@ def plan(
     json_output: JsonOption = False,
 ) -> None:
     models = tuple(model or ())
-    wanted = None if effect is None else _parse_effect(effect, metric)
+    primary = metric or "deployed"
+    wanted = None if effect is None else _parse_effect(effect, primary)
     _require(0.0 < alpha <= 0.05, f"--alpha {alpha:g}: give a number above 0 and up to 0.05")
     _require(0.0 < power < 1.0, f"--power {power:g}: give a number above 0 and below 1")
     _require(alpha < power, f"--power {power:g}: give a number above --alpha ({alpha:g})")
@@ -73,13 +83,20 @@ def plan(
     model_specs(list(models), None)
     decisions = skills * max(1, len(models))
     _require(decisions <= _MAX_DECISIONS, f"{decisions} decisions: plan at most {_MAX_DECISIONS} at once")
-    grounds = _grounds(metric, sd, earlier, runs_dir)
     tasks = all_tasks(tasks_root)
     _require(bool(tasks), f"no tasks below {tasks_root}")
     prices = {name: find_price(name) for name in models}
-    made = StudyDesign(
+    grounds = _grounds(primary, sd, earlier, runs_dir)
+    if baseline is not None:
+        grounds["baseline"] = _parse_baseline(baseline, primary)
+    _require(
+        wanted is None or primary == "deployed" or wanted + (grounds.get("baseline") or 0.0) <= 1.0,
+        f"--effect {effect}: {100 * (grounds.get('baseline') or 0):.0f} % without a skill leaves less; "
+        "give another --baseline",
+    )
+    design = StudyDesign(
         **grounds,
-        metric=metric,
+        metric=primary,
         effect=wanted,
         power=power,
         alpha=alpha,
@@ -89,7 +106,11 @@ def plan(
         prices=tuple(prices.values()) or (None,),
         suite_families=len({t.task.family for t in tasks}),
         suite_tasks=len(tasks),
-    ).plan(families)
+    )
+    if (metric, effect, families, sd, baseline, earlier) == (None,) * 6:
+        _print_goals(design, json_output=json_output)
+        return
+    made = design.plan(families)
     if json_output:
         print(made.model_dump_json(indent=1))
         return
@@ -99,15 +120,49 @@ def plan(
 
 def _grounds(metric: str, sd: float | None, earlier: str | None, runs_dir: Path) -> dict[str, Any]:
     """Spread between families and costs of a trial, with their sources. Raises UsageError."""
-    found: dict[str, Any] = {"sd": ASSUMED_SD[metric], "sd_source": "assumed, see docs/statistics.md"}
-    found |= {"costs": ASSUMED_COSTS, "costs_source": "assumed: 1.6k of prompt, 3.6k of skill, 4.5k of reply"}
+    found: dict[str, Any] = {"spread": OBSERVED[metric], "costs": ASSUMED_COSTS}
+    found["costs_source"] = "assumed: 1.6k of prompt, 3.6k of skill, 4.5k of reply"
     if earlier is not None:
         store = find_run(runs_dir, earlier)
         run, trials = store.run(), store.load()
         found |= {"costs": costs_of_run(run, trials), "costs_source": f"as in {run.run_id}"}
         if sd is None:
-            found |= {"sd": observed_sd(run, trials, metric), "sd_source": f"observed in {run.run_id}"}
-    return found if sd is None else found | {"sd": sd, "sd_source": "as given"}
+            found["spread"], level = observed_spread(run, trials, metric)
+            found["baseline"] = level if found["spread"].share else None
+    if sd is not None:
+        found["spread"] = Spread(source="as given", total=sd, replies=1.0, between=sd, share=False)
+    return found
+
+
+def _print_goals(design: StudyDesign, *, json_output: bool) -> None:
+    """What the effects that most studies look for take, with one, two and five replies."""
+    plans = []
+    for (metric, effect), replies in itertools.product(GOALS, GOAL_REPLIES):
+        changed = {"metric": metric, "effect": effect, "runs": replies, "spread": OBSERVED[metric]}
+        plans.append(design.model_copy(update=changed).plan(None))
+    if json_output:
+        print(json.dumps([one.model_dump(mode="json", exclude={"rows"}) for one in plans], indent=1))
+        return
+    names = ("to find", "replies", "families", "trials", "tokens", "the tasks here find")
+    table = plain_table(*names, right=names[1:])
+    for one in plans:
+        assert one.needed is not None
+        fewest, most = one.least_families, one.needed.families
+        table.add_row(
+            f"{_effect(one.design, one.design.effect)} {one.design.metric}",
+            str(one.design.runs),
+            str(most) if fewest == most else f"{fewest} to {most}",
+            f"{one.needed.trials:,}",
+            figures.tokens(one.needed.tokens),
+            _effect(one.design, one.suite.smallest_effect),
+        )
+    print(f"{_terms(design)}, replies per task and arm")
+    Console().print(table)
+    print()
+    print(f"the tasks here: {design.suite_tasks} in {design.suite_families} families")
+    print(f"spread of families: {design.spread.source}")
+    print("shares: a baseline in the middle, where replies scatter most; --baseline 0% takes fewer families")
+    print("deployed: fewest if the spread came from replies alone, most if none of it did")
 
 
 def _require(condition: bool, message: str) -> None:
@@ -125,14 +180,24 @@ def _parse_effect(text: str, metric: str) -> float:
     return float(found[1]) / 100
 
 
-def _lines(made: StudyPlan, unpriced: list[str]) -> Iterator[str]:
-    design = made.design
+def _parse_baseline(text: str, metric: str) -> float:
+    """`40%` -> 0.4. Raises UsageError."""
+    _require(metric != "deployed", "--baseline: deployed is a ratio, and needs none; give --metric compiles")
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)%", text.strip())
+    if found is None or float(found[1]) > 100.0:
+        raise UsageError(f"--baseline {text}: write a percentage from 0% to 100%, such as 40%")
+    return float(found[1]) / 100
+
+
+def _terms(design: StudyDesign) -> str:
     count = design.skills * design.models
     decisions = "one decision" if count == 1 else f"{count} decisions (Holm)"
-    yield (
-        f"{design.metric}, {figures.percent(design.power)} power, alpha {design.alpha:g}, {decisions}, "
-        f"{figures.plural(design.runs, 'run')} per task"
-    )
+    return f"{figures.percent(design.power)} power, alpha {design.alpha:g}, {decisions}"
+
+
+def _lines(made: StudyPlan, unpriced: list[str]) -> Iterator[str]:
+    design = made.design
+    yield f"{design.metric}, {_terms(design)}, {figures.plural(design.runs, 'run')} per task"
     if made.needed is not None:
         yield f"to find {_effect(design, design.effect)}: {_size(made.needed)}"
     if made.asked is not None:
@@ -143,7 +208,11 @@ def _lines(made: StudyPlan, unpriced: list[str]) -> Iterator[str]:
     suite = f"{design.suite_tasks} in {design.suite_families} families"
     yield f"the tasks here: {suite}:{enough} they find {_or_more(design, made.suite)}"
     unit = "log ratio" if design.metric == "deployed" else "share"
-    yield f"sd between families {design.sd:.2g} of the {unit}: {design.sd_source}"
+    parts = "" if design.spread.between is not None else "; as if more replies did not lower it"
+    if design.spread.share:
+        level = "where replies scatter most" if design.baseline is None else figures.percent(design.baseline)
+        parts = f"; {design.spread.between:.2g} without the scatter of replies; baseline {level}"
+    yield f"sd between families {design.sd:.2g} of the {unit}: {design.spread.source}{parts}"
     prices = f"; unknown price: {', '.join(unpriced)} (add it with LIFTBENCH_PRICES)" if unpriced else ""
     yield f"tokens: {design.costs_source}{prices}"
     yield "t approximation: below 15 families the exact test finds an effect up to 5 points less often"

@@ -1,29 +1,29 @@
 """How large a study must be to find an effect, and what a study of a given size can find.
 
-All figures come from the t approximation to the sign-flip test.
+All figures come from closed forms: the t approximation to the sign-flip test, with the spread of families
+split into what families and what single replies contribute.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections import defaultdict
 from collections.abc import Sequence
-from statistics import mean, stdev, variance
+from statistics import stdev
 from typing import Final
 
 from harness import stats
-from harness.errors import UsageError
 from harness.models.prices import Price
 from harness.records import Metric, Record, RunRecord, TrialRecord
 from harness.report.comparison_schema import Costs, Detectable
 from harness.report.figures import plural
-from harness.report.metrics import Score, leaked_tasks, metrics_for, score, total_usage
+from harness.report.metrics import total_usage
+from harness.report.spread import NO_SPREAD, OBSERVED, Spread, arms_of_kind, scores_by_arm
 
-ASSUMED_SD: Final = {"deployed": 0.5, "correct": 0.3, "correct_emulated": 0.3, "compiles": 0.3}
-"""Between families, without an earlier run: of the log ratio for deployed, of the share otherwise."""
 TABLE_FAMILIES: Final = (6, 8, 10, 12, 15, 20, 25, 30, 40, 50)
-_NO_SPREAD: Final = 1e-9  # rounding
+GOALS: Final[tuple[tuple[Metric, float], ...]] = (("compiles", 0.2), ("correct", 0.1), ("deployed", 0.15))
+"""Effects that `liftbench plan` sizes a study for when none is named."""
+GOAL_REPLIES: Final = (1, 2, 5)
+_POWER: Final = 0.8
 
 
 def least_families(alpha: float) -> int:
@@ -36,13 +36,21 @@ def detected(metric: str, lift: stats.Lift, alpha: float) -> Detectable | None:
     if lift.n_families < 2:
         return None
     sd = stdev(difference for _, difference in lift.per_family)
-    return None if sd <= _NO_SPREAD else detectable(metric, lift.n_families, alpha, sd)
+    return None if sd <= NO_SPREAD else _detectable(metric, lift.n_families, alpha, sd, seen=True)
 
 
-def detectable(metric: str, n_families: int, alpha: float = 0.05, seen: float | None = None) -> Detectable:
-    """What n_families can detect on a metric: from the plan alone, or with the sd that was seen."""
-    source, lead = ("assumed", "With") if seen is None else ("observed", "After the fact: with")
-    sd = ASSUMED_SD[metric] if seen is None else seen
+def detectable(metric: str, families: Sequence[str], repeats: int, alpha: float = 0.05) -> Detectable:
+    """What a plan can detect on a metric; families: of each task."""
+    n_families, spread, effect = len(set(families)), OBSERVED[metric], None
+    replies = repeats * max(1, len(families)) / max(1, n_families)
+    if n_families >= least_families(alpha):
+        effect = spread.smallest_effect(n_families, replies, _POWER, alpha, None)
+    sd = spread.sd(replies, min(effect or 0.0, 1.0))
+    return _detectable(metric, n_families, alpha, sd, seen=False)
+
+
+def _detectable(metric: str, n_families: int, alpha: float, sd: float, *, seen: bool) -> Detectable:
+    source, lead = ("observed", "After the fact: with") if seen else ("planned", "With")
     spread = f"{source} sd {sd:.2g} of the {'log ratio' if metric == 'deployed' else 'share'}"
     lead = f"{lead} {plural(n_families, 'family')} ({spread})"
     least = least_families(alpha)
@@ -104,8 +112,9 @@ class StudyDesign(Record):
     runs: int
     skills: int
     models: int
-    sd: float
-    sd_source: str
+    spread: Spread
+    baseline: float | None = None
+    """Of a share, without a skill; None: where replies scatter most."""
     costs: tuple[TrialCost, TrialCost]
     costs_source: str
     prices: tuple[Price | None, ...]
@@ -118,6 +127,16 @@ class StudyDesign(Record):
         """The level of the first of several decisions under Holm."""
         return self.alpha / (self.skills * self.models)
 
+    @property
+    def replies(self) -> float:
+        """Replies per family and arm, with tasks in the suite's proportion."""
+        return self.runs * self.suite_tasks / self.suite_families
+
+    @property
+    def sd(self) -> float:
+        """Between families, for the requested effect."""
+        return self.spread.sd(self.replies, self.effect or 0.0, self.baseline)
+
     def size(self, families: int) -> StudySize:
         """A study of so many families, with tasks in the suite's proportion."""
         tasks = round(families * self.suite_tasks / self.suite_families)
@@ -127,12 +146,12 @@ class StudyDesign(Record):
         known = [amount for amount in dollars if amount is not None]
         found, power = None, None if self.effect is None else 0.0
         if families >= least_families(self.level):
-            found = stats.smallest_effect(self.sd, families, self.power, self.level)
+            found = self.spread.smallest_effect(families, self.replies, self.power, self.level, self.baseline)
             if self.effect is not None:
                 power = stats.power_to_detect(self._scaled_effect, self.sd, families, self.level)
         if found is not None and self.metric == "deployed":
             found = math.expm1(found)
-        elif found is not None and found > 1.0:
+        elif found is not None and found > 1.0 - (self.baseline or 0.0):
             found = None
         return StudySize(
             families=families,
@@ -151,17 +170,24 @@ class StudyDesign(Record):
 
     def plan(self, families: int | None) -> StudyPlan:
         """The whole plan; families: how many the user has."""
-        needed = None
+        needed = least = None
         if self.effect is not None:
-            count = stats.families_needed(self._scaled_effect, self.sd, self.power, self.level)
-            needed = self.size(max(least_families(self.level), count))
+            needed = self.size(self._families_for(self.sd))
+            least = self._families_for(self.spread.least_sd(self.replies, self.effect, self.baseline))
         return StudyPlan(
             design=self,
             needed=needed,
+            least_families=least,
             asked=None if families is None else self.size(families),
             suite=self.size(self.suite_families),
             rows=tuple(self.size(count) for count in TABLE_FAMILIES),
         )
+
+    def _families_for(self, sd: float) -> int:
+        least = least_families(self.level)
+        if sd == 0.0:
+            return least
+        return max(least, stats.families_needed(self._scaled_effect, sd, self.power, self.level))
 
 
 def _total(counts: tuple[int, int], each: Sequence[float | None]) -> float | None:
@@ -176,48 +202,19 @@ class StudyPlan(Record):
     design: StudyDesign
     needed: StudySize | None
     """The smallest study that finds the requested effect."""
+    least_families: int | None
+    """Families that would be enough if all of the spread that is not separated came from replies."""
     asked: StudySize | None
     suite: StudySize
     rows: tuple[StudySize, ...]
 
 
-def _scores(run: RunRecord, trials: Sequence[TrialRecord]) -> dict[tuple[str, str], list[Score]]:
-    counted = run.lock.families.keys() - leaked_tasks(run).keys()
-    found: dict[tuple[str, str], list[Score]] = defaultdict(list)
-    for trial in trials:
-        if trial.key.task in counted and (made := score(trial, run.lock.families)):
-            found[trial.key.model, trial.key.arm].append(made)
-    return found
-
-
-def _arms(run: RunRecord, kind: str) -> list[str]:
-    return [arm.id for arm in run.config.arms if arm.kind == kind]
-
-
-def observed_sd(run: RunRecord, trials: Sequence[TrialRecord], metric: str) -> float:
-    """The sd between families in an earlier run, pooled over models and skills. Raises UsageError."""
-    chosen = next(m for m in metrics_for(1) if m.name == metric)
-    scores, variances = _scores(run, trials), []
-    pairs = itertools.product(run.config.models, _arms(run, "with_skill"), _arms(run, "without_skill"))
-    for model, treatment, control in pairs:
-        lift = chosen.lift(scores[model.name, treatment], scores[model.name, control], tested=False)
-        differences = [difference for _, difference in lift.per_family]
-        if len(differences) > 1 and stdev(differences) > _NO_SPREAD:
-            variances.append(variance(differences))
-    if not variances:
-        raise UsageError(
-            f"run {run.run_id} shows no spread of {metric} between families: it needs two families or more, "
-            f"measured with and without a skill; name another run, or give --sd"
-        )
-    return math.sqrt(mean(variances))
-
-
 def costs_of_run(run: RunRecord, trials: Sequence[TrialRecord]) -> tuple[TrialCost, TrialCost]:
     """Mean tokens and dollars of an earlier run's trials, without and with a skill."""
-    scores = _scores(run, trials)
+    scores = scores_by_arm(run, trials)
 
     def mean_cost(kind: str) -> TrialCost:
-        arms = _arms(run, kind)
+        arms = arms_of_kind(run, kind)
         usages = [s.usage for (_, arm), found in scores.items() if arm in arms for s in found]
         total = total_usage(usages).model_dump()
         means = {k: part / len(usages) if usages and part is not None else None for k, part in total.items()}

@@ -43,7 +43,7 @@ def summarise(run: RunRecord, trials: Sequence[TrialRecord], families: Mapping[s
     replies, readings = _replies(finished), readings_of(run, by_arm)
     rows = [trial_row(trial, families) for trial in finished]
     pairs = list(zip(rows, finished, strict=True))
-    counted = len({families[task] for task in config.tasks if task not in leaked})
+    counted = [families[task] for task in config.tasks if task not in leaked]
     return schema.Summary(
         head=head,
         progress=progress,
@@ -52,7 +52,7 @@ def summarise(run: RunRecord, trials: Sequence[TrialRecord], families: Mapping[s
         timings=_timings(finished, grades),
         build_gap=gap[0],
         check_gap=gap[1],
-        detectable=detectable(config.metric, counted, config.alpha),
+        detectable=detectable(config.metric, counted, config.repeats, config.alpha),
         warnings=(
             *_warnings(head, progress, replies, grades),
             *_copied_warning(run, finished),

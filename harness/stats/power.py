@@ -2,7 +2,8 @@
 
 The two-sided t approximation to the sign-flip test over families (Armitage and Berry, ch. 6). With up to
 about 12 families the exact test finds up to 5 points less; from 15 up both agree within 2 points. `sd` is the
-standard deviation between families.
+standard deviation of the families' differences: its parts, between families and between replies, add up as in
+Miller (2024), "Adding Error Bars to Evals", arXiv 2411.00640, section 5. Nothing is simulated.
 """
 
 import math
@@ -10,6 +11,36 @@ from statistics import NormalDist
 
 from harness.stats.base import require, share
 from harness.stats.timing_interval import t_cdf, t_ppf
+
+
+def sd_of_differences(between: float, reply_variance: float, replies: float) -> float:
+    """sd of families' differences: sqrt(between^2 + reply_variance / replies), replies per family and arm.
+
+    `between` is the sd of the true differences; `reply_variance` that of one reply with minus one without
+    (omega and sigma_A^2 + sigma_B^2 in Miller 2024).
+    """
+    require(between >= 0.0 and reply_variance >= 0.0 and replies > 0.0, f"{between=}, {reply_variance=}")
+    return math.sqrt(between * between + reply_variance / replies)
+
+
+def share_noise(baseline: float | None) -> tuple[float, float, float]:
+    """Variance of one reply with minus one without, of shares that differ by e: (a, b, c) of a + b e + c e^2.
+
+    The sum of two Bernoulli variances p (1 - p), p = baseline and baseline + e. It is largest where both lie
+    around one half, which None stands for: (1 - e^2) / 2. It is an upper limit where tasks differ in p.
+    """
+    if baseline is None:
+        return 0.5, 0.0, -0.5
+    require(0.0 <= baseline <= 1.0, f"baseline must lie between 0 and 1, got {baseline}")
+    return 2.0 * baseline * (1.0 - baseline), 1.0 - 2.0 * baseline, -1.0
+
+
+def smallest_share_effect(in_sds: float, between: float, replies: float, baseline: float | None) -> float:
+    """The e that equals in_sds x sd_of_differences, with share_noise at e: the root of a quadratic."""
+    scale = in_sds * in_sds
+    a, b, c = (part * scale / replies for part in share_noise(baseline))
+    square, rest = 1.0 - c, scale * between * between + a
+    return (b + math.sqrt(b * b + 4.0 * square * rest)) / (2.0 * square)
 
 
 def fewest_families(alpha: float = 0.05) -> int:
