@@ -6,6 +6,7 @@ Validators reject illegal states. "Not reached" and unknown are None, never -1 o
 from __future__ import annotations
 
 from harness.records.base import (
+    Briefing,
     ClockName,
     Delivery,
     LaneName,

@@ -17,6 +17,8 @@ Role = Literal["in", "out", "inout", "partial"]
 ArmKind = Literal["without_skill", "with_skill", "placebo", "old_skill"]
 Delivery = Literal["body", "disclosed"]
 """`body`: SKILL.md is part of the prompt; `disclosed`: the student reads skill files through a tool."""
+Briefing = Literal["contract", "full"]
+"""`contract`: the prompt names kernel-builder; `full`: it describes kernel-builder's format too."""
 Metric = Literal["deployed", "correct", "compiles", "correct_emulated"]
 Precision = Literal["strict", "tf32"]
 LaneName = Literal["call", "batch"]

@@ -1,4 +1,4 @@
-"""The student's prompt: a pure function of task, target, skill texts, delivery and number of turns.
+"""The student's prompt: a pure function of task, target, briefing, skill texts, delivery and turns.
 
 It contains nothing about this machine, the arm's name or the time, so its digest is the same everywhere.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from harness.records import Arm, Message, Request, Sampling, Skill, Target, Task, Workload
+from harness.records import Arm, Briefing, Message, Request, Sampling, Skill, Target, Task, Workload
 from harness.student.grading_rules import grading_rules
 from harness.student.skill_tool import READS_LIMIT, TOOL, catalogue
 
@@ -85,6 +85,18 @@ _COMPILERS: dict[Target, str] = {
     "cuda": "Without `cuda-capabilities` the kernels are compiled for sm_90.",
 }
 
+_CONTRACT = """\
+## The project
+
+Answer with a Hugging Face kernel-builder project named `{package}` for the `{target}` backend, to be built with \
+kernel-builder against PyTorch 2.10 or later, without network. {machine}Building everything must end within ten \
+minutes on two cores."""
+
+_MACHINES: dict[Target, str] = {
+    "cpu": "The machine has AVX2, FMA and perhaps AVX-512. ",
+    "cuda": "",
+}
+
 _REPLY = """\
 ## Your reply
 
@@ -95,6 +107,21 @@ Give every file as one fenced code block whose info string is the language and t
 ```
 
 ```cpp torch-ext/torch_binding.cpp
+...
+```
+
+Paths are relative to the project's root. Text outside the blocks is ignored."""
+
+_CONTRACT_REPLY = """\
+## Your reply
+
+Give every file as one fenced code block whose info string is the language and the file's path, like this:
+
+```text path/to/first.txt
+...
+```
+
+```text path/to/second.txt
 ...
 ```
 
@@ -127,17 +154,19 @@ def _workload_row(workload: Workload) -> str:
     return f"| {dims or 'as above'} | {scalars or '-'} | {'yes' if workload.timed else 'no'} |"
 
 
-def task_text(task: Task, target: Target) -> str:
+def _project_text(task: Task, target: Target, briefing: Briefing) -> str:
+    """What is said about kernel-builder, and the format of a reply."""
+    names = {"package": task.package, "module": task.module, "target": target}
+    if briefing == "contract":
+        return f"{_CONTRACT.format(**names, machine=_MACHINES[target])}\n\n{_CONTRACT_REPLY}"
+    layout = _LAYOUT.format(**names, flags=_FLAGS[target], compilers=_COMPILERS[target])
+    return f"{layout}\n\n{_REPLY}"
+
+
+def task_text(task: Task, target: Target, briefing: Briefing) -> str:
     """The task in Markdown; the same in every arm."""
     dtypes = ", ".join(task.dtypes[target])
     workloads = "\n".join(_workload_row(w) for w in task.workloads_for(target))
-    layout = _LAYOUT.format(
-        package=task.package,
-        module=task.module,
-        target=target,
-        flags=_FLAGS[target],
-        compilers=_COMPILERS[target],
-    )
     return f"""\
 # Task: {task.title}
 
@@ -165,9 +194,7 @@ Shapes and dtypes it is called with (each shape with every dtype): {dtypes}
 
 {grading_rules(task, target)}
 
-{layout}
-
-{_REPLY}
+{_project_text(task, target, briefing)}
 """
 
 
@@ -192,13 +219,14 @@ def make_request(
     *,
     sampling: Sampling,
     repeat: int,
+    briefing: Briefing,
     turns: int = 1,
 ) -> Request:
     """The first request of a trial. `skills` are those of `arm`, in its order; ValueError otherwise."""
     if tuple(s.digest for s in skills) != arm.skills:
         raise ValueError(f"arm {arm.id} wants skills {arm.skills}")
     disclosed = arm.delivery == "disclosed"
-    user = (catalogue(skills) if disclosed else skill_text(skills)) + task_text(task, target)
+    user = (catalogue(skills) if disclosed else skill_text(skills)) + task_text(task, target, briefing)
     system = system_text(arm.delivery, turns)
     return Request(
         messages=(Message(role="system", content=system), Message(role="user", content=user)),
