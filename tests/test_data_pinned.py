@@ -6,6 +6,9 @@ import hashlib
 import subprocess
 from pathlib import Path
 
+import pytest
+
+from harness.records import Briefing
 from harness.student.prompts import SYSTEM, task_text
 from harness.suite.catalogue import all_tasks
 
@@ -19,7 +22,7 @@ PINNED = {
     "demo/tasks": "fe87d51773bc86a1",
     "demo/skills": "9fedcd90fee6c57d",
 }
-PROMPTS = "a385a134c89abff3"
+PROMPTS: dict[Briefing, str] = {"contract": "e88a05eb38ae16da", "full": "a385a134c89abff3"}
 
 
 def _digest(folder: str) -> str:
@@ -39,9 +42,10 @@ def test_data_is_unchanged() -> None:
     assert {folder: _digest(folder) for folder in PINNED} == PINNED
 
 
-def test_prompts_are_unchanged() -> None:
+@pytest.mark.parametrize("briefing", PROMPTS)
+def test_prompts_are_unchanged(briefing: Briefing) -> None:
     """Every task reads the same, for every target, to the byte."""
     texts = [SYSTEM]
     for loaded in all_tasks():
-        texts += [task_text(loaded.task, target) for target in sorted(loaded.task.dtypes)]
-    assert hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16] == PROMPTS
+        texts += [task_text(loaded.task, target, briefing) for target in sorted(loaded.task.dtypes)]
+    assert hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16] == PROMPTS[briefing]

@@ -120,6 +120,7 @@ def _task_with_mask(**mask: Any) -> Task:
             lambda: TrialRecord.model_validate(trial(KEY).model_dump() | {"infra": True}),
             "records its failures",
         ),
+        (lambda: run_record(config(), briefing="contract"), "different briefings"),
         (lambda: Ratio(value=float("nan"), low=None, high=None, n=1), "finite"),
     ],
 )

@@ -13,6 +13,8 @@ from harness.report.schema import Summary
 from harness.skills.overlap import excluded_tasks
 from harness.skills.spec import load_skill
 from harness.student.prompts import make_request
+from harness.study.plan import run_hash
+from harness.study.store import RunStore
 from harness.study.study import make_arms
 from harness.suite.catalogue import LoadedTask, select_tasks
 
@@ -35,6 +37,7 @@ def test_every_prompt_of_the_plan_has_its_reply_or_is_named_as_lost(study: Path)
     skill = load_skill(str(directory)).skill
     arms = make_arms([skill], with_placebo=True)
     recording = load(study / "recording")
+    assert recording.manifest.briefing == "full"  # of version 1, which had none
     assert {t.task.id: t.task.digest for t in tasks}.items() <= recording.manifest.tasks.items()
     assert arms.digests.items() <= recording.manifest.skills.items()
     model = ReplayModel(ModelSpec(name=f"replay/{study / 'recording'}"))
@@ -43,7 +46,9 @@ def test_every_prompt_of_the_plan_has_its_reply_or_is_named_as_lost(study: Path)
     for loaded in tasks:
         for arm in arms.arms:
             skills = [arms.library[digest] for digest in arm.skills]
-            request = make_request(loaded.task, "cpu", arm, skills, sampling=Sampling(), repeat=0)
+            request = make_request(
+                loaded.task, "cpu", arm, skills, sampling=Sampling(), repeat=0, briefing="full"
+            )
             try:
                 assert model.complete(request).text
                 answered += 1
@@ -51,6 +56,14 @@ def test_every_prompt_of_the_plan_has_its_reply_or_is_named_as_lost(study: Path)
                 lost.setdefault(loaded.task.id, []).append(arm.kind)
     assert answered == len(recording.replies)
     assert lost == json.loads((study / "lost.json").read_text())
+
+
+@pytest.mark.parametrize("study", STUDIES, ids=lambda path: path.name)
+def test_a_run_from_before_briefings_keeps_its_name(study: Path) -> None:
+    """It is read as `full`, and the same command finds it by the same hash."""
+    run = RunStore(study / "run").run()
+    assert run.config.briefing == run.lock.briefing == "full"
+    assert run.run_id.endswith(run_hash(run.config, run.lock))
 
 
 @pytest.mark.parametrize("study", STUDIES, ids=lambda path: path.name)

@@ -14,7 +14,7 @@ from harness.builder.build_toml import BuildToml, NoToml, Path, key_lines, norma
 from harness.builder.limited_parser import Unparsable, ask
 from harness.errors import did_you_mean
 from harness.outcome import Cause
-from harness.records import Finding
+from harness.records import PARSER_SAYS, Finding
 from harness.records.reasons import words_of
 from sandboxes.orphans import owned_folder
 
@@ -39,7 +39,7 @@ def read_build_toml(
         return _finding(f"line {line} is not UTF-8 text")
     wrong = (upstream or ask_upstream)(text)
     if wrong is not None:
-        return _finding(wrong, hints(text, backend), "kernel-builder says: ")
+        return _finding(wrong, hints(text, backend), PARSER_SAYS)
     try:
         return BuildToml.model_validate(toml_fields(text))
     except ValueError as error:

@@ -19,6 +19,7 @@ from harness.cli.options import (
     PatternsOption,
     RepeatsOption,
     TrialOptions,
+    briefing_for,
     make_grading_setup,
     model_specs,
     parse_arms,
@@ -97,6 +98,7 @@ def evaluate(
             raise UsageError("--cases are one skill's: give one skill")
         read_cases(str(cases))  # an unreadable file is reported before any model is asked
     chosen = chosen_tasks(tasks or [], grading)[:limit]
+    specs = model_specs(model, base_url)
     study = Study(
         make_arms(
             [one.skill for one in skills],
@@ -106,12 +108,13 @@ def evaluate(
             delivery=trial.delivery,
         ),
         chosen,
-        model_specs(model, base_url),
+        specs,
         repeats=repeats,
         target=grading.target,
         protocol=grading.protocol,
         sampling=Sampling(max_output_tokens=trial.max_tokens, temperature=temperature, seed=seed),
         metric=primary_metric(trial.metric, grading.target),
+        briefing=briefing_for(trial.briefing, specs),
         turns=trial.turns,
         leaked=excluded_tasks([*skills, *([old] if old is not None else [])], chosen),
     )
@@ -167,6 +170,7 @@ def _print_plan(study: Study) -> None:
     count = f"{len(study.tasks)} tasks x {len(arms)} arms x {len(study.models)} models x {study.repeats}"
     turns = f", up to {study.turns} turns each" if study.turns > 1 else ""
     print(f"{study.trials} trials: {count}{turns}")
+    print(f"briefing {study.briefing}")
     for loaded in study.tasks:
         print(f"  {loaded.task.id}  ({loaded.task.family})")
     names = {digest: name for name, digest in study.arms.digests.items()}

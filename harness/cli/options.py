@@ -20,7 +20,8 @@ from harness.errors import SandboxError, UsageError
 from harness.grading.setup import BuildSetup, GradingSetup
 from harness.models.meter import Limits, Meter
 from harness.models.providers import PROVIDERS
-from harness.records import Delivery, Metric, ModelSpec, Protocol, Target
+from harness.models.recording import read_manifest
+from harness.records import Briefing, Delivery, Metric, ModelSpec, Protocol, Target
 from harness.records.reasons import reason_of
 from harness.skills.spec import LoadedSkill, load_skill
 from sandboxes.cgroups import Cgroups
@@ -77,6 +78,13 @@ class TrialOptions:
     """How models are asked, and within which limits."""
 
     delivery: Annotated[Delivery, typer.Option(help="disclosed: the skill is read file by file.")] = "body"
+    briefing: Annotated[
+        Briefing | None,
+        typer.Option(
+            help="contract: prompts name kernel-builder only; full: they describe its format too (default: "
+            "contract, or a recording's own)."
+        ),
+    ] = None
     turns: Annotated[
         int, typer.Option(min=1, max=20, help="Maximum replies per trial; feedback is sent between them.")
     ] = 1
@@ -142,6 +150,25 @@ def primary_metric(given: Metric | None, target: Target) -> Metric:
     if given is not None:
         return given
     return "compiles" if target == "cuda" and not find_gpus() else "deployed"
+
+
+def briefing_for(given: Briefing | None, models: Sequence[ModelSpec]) -> Briefing:
+    """The given one; by default that of the recordings among the models, or `contract`.
+
+    Raises UsageError where a recording was made with another one.
+    """
+    recorded = {s.name: read_manifest(Path(s.model)).briefing for s in models if s.provider == "replay"}
+    usual: Briefing = next(iter(recorded.values()), "contract")
+    chosen = given or usual
+    for name, briefing in recorded.items():
+        if briefing != chosen:
+            mixed = len(set(recorded.values())) > 1
+            advice = "evaluate the recordings one by one" if mixed else "leave --briefing out"
+            raise UsageError(
+                f"--briefing {chosen}: {name} was recorded with --briefing {briefing}, and answers no other "
+                f"prompts; {advice}"
+            )
+    return chosen
 
 
 def model_specs(names: Sequence[str], base_url: str | None) -> tuple[ModelSpec, ...]:

@@ -27,7 +27,7 @@ from harness.errors import UsageError
 from harness.kernelbench.admission import Admission, admit_all
 from harness.kernelbench.conversion import Converted, select_with_problems
 from harness.kernelbench.problems import find_problems, is_pattern
-from harness.records import Target, Task
+from harness.records import Briefing, Target, Task
 from harness.student.prompts import task_text
 from harness.suite.catalogue import LoadedTask, select_tasks
 from harness.suite.sizes import gib, sizes
@@ -148,6 +148,9 @@ def list_problems(patterns: Sequence[str], target: Target, cache: Path | None, *
 def show_task(
     task: Annotated[str, typer.Argument(help="The task, such as l1/rms_norm.")],
     target: TargetOption = "cuda",
+    briefing: Annotated[
+        Briefing, typer.Option(help="full: with kernel-builder's format, as in `eval`.")
+    ] = "contract",
     json_output: JsonOption = False,
     tasks_root: TasksRootOption = None,
 ) -> None:
@@ -157,4 +160,4 @@ def show_task(
     if json_output:
         print(found[0].task.model_dump_json(indent=1))
     else:
-        print(task_text(found[0].task, target))
+        print(task_text(found[0].task, target, briefing))

@@ -24,7 +24,8 @@ class Validation(Record):
 
 
 def _replies_without_work(loaded: LoadedTask, target: Target) -> dict[str, str]:
-    prompt = task_text(loaded.task, target)
+    # The prompt that has files in it, with the paths of a real project.
+    prompt = task_text(loaded.task, target, "full")
     copied = "Here is the project.\n\n```toml build.toml\n" + prompt.replace("```", "'''") + "\n```\n"
     return {"empty reply": "", "echo of the prompt": f"{SYSTEM}\n\n{prompt}", "copied prompt": copied}
 

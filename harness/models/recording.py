@@ -13,13 +13,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, Literal, NamedTuple, Self, TypeVar
+from typing import Any, Final, Literal, NamedTuple, Self, TypeVar
 
 from pydantic import model_validator
 
 from harness.errors import UsageError
 from harness.models import ModelOptions
-from harness.records import Message, ModelSpec, Record, Reply, Request, Sampling, Tool
+from harness.records import Briefing, Message, ModelSpec, Record, Reply, Request, Sampling, Tool
 from harness.records.reasons import reason_of
 
 MANIFEST: Final = "recording.json"
@@ -36,7 +36,7 @@ class RecordingMismatch(UsageError):
 class RecordingManifest(Record):
     """recording.json: what a recording is of."""
 
-    schema_version: Literal[1] = 1
+    schema_version: Literal[2] = 2
     model_label: str
     """`provider/model` that was asked."""
     date: str
@@ -46,6 +46,16 @@ class RecordingManifest(Record):
     """Task id to digest."""
     skills: dict[str, str]
     """Skill name to digest."""
+    briefing: Briefing
+    """Of every prompt."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_version_1(cls, fields: Any) -> Any:
+        """Version 1 had no briefing: its prompts describe the whole format."""
+        if isinstance(fields, dict) and fields.get("schema_version") == 1 and "briefing" not in fields:
+            return fields | {"schema_version": 2, "briefing": "full"}
+        return fields
 
 
 class RecordedReply(Record):
@@ -91,9 +101,7 @@ class Recording(NamedTuple):
 
 def load(folder: Path) -> Recording:
     """Read a whole recording. Raises UsageError for a missing, damaged or altered one, naming the file."""
-    if not (folder / MANIFEST).is_file():
-        raise UsageError(f"{folder.absolute()} is no recording: it has no {MANIFEST}")
-    manifest = _read(folder / MANIFEST, RecordingManifest)
+    manifest = read_manifest(folder)
     replies = {}
     for path in sorted((folder / "replies").glob("*/*/*.json")):
         stem = _STEM.fullmatch(path.stem)
@@ -102,6 +110,13 @@ def load(folder: Path) -> Recording:
         numbers = (int(stem[name] or 0) for name in ("repeat", "turn", "step"))
         replies[ReplyKey(path.parts[-3], path.parts[-2], *numbers)] = _read(path, RecordedReply)
     return Recording(folder, manifest, replies)
+
+
+def read_manifest(folder: Path) -> RecordingManifest:
+    """What a recording is of. Raises UsageError where there is none, or it is damaged."""
+    if not (folder / MANIFEST).is_file():
+        raise UsageError(f"{folder.absolute()} is no recording: it has no {MANIFEST}")
+    return _read(folder / MANIFEST, RecordingManifest)
 
 
 def task_folder(task: str) -> str:

@@ -19,6 +19,7 @@ from harness.records.base import (
 )
 from harness.records.build import (
     BINDING_WARNING,
+    PARSER_SAYS,
     BinaryCalls,
     BuildResult,
     DeviceKernel,

@@ -24,6 +24,8 @@ DiagnosticKind = Literal[
 ]
 BINDING_WARNING: Final = "binding: "
 """Prefix of warnings about arguments that a binding passes on wrongly; `file:line: ` follows."""
+PARSER_SAYS: Final = "kernel-builder says: "
+"""In the message of a bad build.toml: liftbench's advice stands before, the parser's words after it."""
 
 
 class Diagnostic(Record):

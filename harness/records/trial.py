@@ -7,7 +7,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from harness.outcome import Cause, Verdict
-from harness.records.base import SCHEMA_VERSION, Metric, Protocol, Record, Target, digest_of
+from harness.records.base import SCHEMA_VERSION, Briefing, Metric, Protocol, Record, Target, digest_of
 from harness.records.grade import Grade
 from harness.records.request import Arm, ModelSpec, Reply, Sampling
 
@@ -122,6 +122,8 @@ class RunSettings(Record):
     sandbox: str
     sampling: Sampling
     turns: int = 1
+    briefing: Briefing = "full"
+    """How much the prompts say of kernel-builder; runs from before there was a choice said all."""
     metric: Metric
     seed: int
     alpha: float = Field(default=0.05, gt=0.0, le=0.05)
@@ -148,6 +150,7 @@ class RunLock(GraderFacts):
     families: dict[str, str]
     """Task id to family, so that a report does not need the task folders."""
     skills: dict[str, str]
+    briefing: Briefing = "full"
     prompts: dict[str, str]
     """`task/arm` to prompt digest."""
     leaked: dict[str, str] = Field(default_factory=dict)
@@ -160,3 +163,9 @@ class RunRecord(Record):
     created: str
     config: RunConfig
     lock: RunLock
+
+    @model_validator(mode="after")
+    def _one_briefing(self) -> Self:
+        if self.config.briefing != self.lock.briefing:
+            raise ValueError("config and lock have different briefings")
+        return self

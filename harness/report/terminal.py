@@ -79,6 +79,7 @@ def _table(rows: Sequence[Sequence[str]]) -> list[str]:
 
 def _title(summary: Summary, what: str, width: int) -> Iterable[Line]:
     head = summary.head
+    what = f"{what}, briefing {head.briefing}"
     place = _GAP.join([wording.plan_line(summary), head.device, f"sandbox {head.sandbox}"])
     whole = f"{what}{' ' * 8}{place}"
     if len(whole) <= width:

@@ -92,8 +92,8 @@ def expert_files(task: Task) -> Iterator[tuple[str, str]]:
 
 
 def prompt_ngrams(loaded: LoadedTask) -> set[NGram]:
-    """The n-grams of a task's prompts, over all of its targets."""
-    texts = [SYSTEM, *(task_text(loaded.task, target) for target in loaded.task.dtypes)]
+    """The n-grams of a task's longest prompts, over all of its targets: what they teach is no evidence."""
+    texts = [SYSTEM, *(task_text(loaded.task, target, "full") for target in loaded.task.dtypes)]
     return {ngram for text in texts for ngram in tokenize(text).ngrams()}
 
 

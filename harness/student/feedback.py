@@ -1,5 +1,7 @@
 """The feedback on an answer that a student reads before its next one: a pure function of the grade.
 
+With the briefing `contract` it quotes what tools say of a failed build, without advice on the format.
+
 It never contains expected values, seeds, hidden shapes or paths of this machine. Of hidden cases it gives
 only how many there are and how many fail, of cases with extreme values only the kind, and of refused timings
 no figure. What tools and student code print is sanitized: every quoted line begins with "> ", so it cannot
@@ -14,6 +16,9 @@ from typing import Final
 
 from harness.outcome import Cause, Stage, Verdict
 from harness.records import (
+    BINDING_WARNING,
+    PARSER_SAYS,
+    Briefing,
     CheckResult,
     DeviceKernel,
     Diagnostic,
@@ -63,14 +68,33 @@ _PLAIN: Final = ("task", "integers")
 """Kinds of values that have no special positions: the task's own, and -1, 0 and 1."""
 
 
-def feedback(grade: Grade, task: Task, target: Target, turn: int, turns: int) -> str:
+def feedback(grade: Grade, task: Task, target: Target, turn: int, *, turns: int, briefing: Briefing) -> str:
     """The message after answer `turn` (from 0) of at most `turns`. Raises ValueError after the last one."""
     if turn + 1 >= turns:
         raise ValueError(f"after answer {turn + 1} of {turns} nothing is asked")
+    if briefing == "contract":
+        grade = without_advice(grade)
     parts = [f"# Result of answer {turn + 1} of at most {turns}", _verdict(grade, target)]
     parts += _details(grade, task)
     parts += ["# Next", _next(grade, turn + 1, turns)]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def without_advice(grade: Grade) -> Grade:
+    """The grade without liftbench's advice on the format: of a failed build, what tools said."""
+    build = grade.build
+    if build is None:
+        return grade
+    advice = {one.advice for one in build.diagnostics}
+    message = "\n".join(line for line in grade.finding.message.split("\n") if line not in advice)
+    diagnostics = tuple(one.model_copy(update={"advice": None}) for one in build.diagnostics)
+    _, parsed, said = message.partition(PARSER_SAYS)
+    if parsed:  # the diagnostic is the first line, which is advice
+        diagnostics, message = (), said
+    warnings = tuple(one for one in build.warnings if not one.startswith(BINDING_WARNING))
+    build = build.model_copy(update={"diagnostics": diagnostics, "warnings": warnings})
+    finding = grade.finding.model_copy(update={"message": message})
+    return grade.model_copy(update={"build": build, "finding": finding})
 
 
 def _verdict(grade: Grade, target: Target) -> str:

@@ -88,9 +88,9 @@ _COMPILERS: dict[Target, str] = {
 _CONTRACT = """\
 ## The project
 
-Answer with a Hugging Face kernel-builder project named `{package}` for the `{target}` backend, to be built with \
-kernel-builder against PyTorch 2.10 or later, without network. {machine}Building everything must end within ten \
-minutes on two cores."""
+Answer with a Hugging Face kernel-builder project named `{package}` for the `{target}` backend, to be built \
+with kernel-builder against PyTorch 2.10 or later, without network. {machine}Building everything must end \
+within ten minutes on two cores."""
 
 _MACHINES: dict[Target, str] = {
     "cpu": "The machine has AVX2, FMA and perhaps AVX-512. ",

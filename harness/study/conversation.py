@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from harness.errors import UsageError
 from harness.models import Model
-from harness.records import Finding, Grade, Message, Reply, Request, Skill, TrialKey, Turn
+from harness.records import Briefing, Finding, Grade, Message, Reply, Request, Skill, TrialKey, Turn
 from harness.student.answer import Answer, answer
 from harness.student.feedback import feedback
 from harness.study.plan import generation_key
@@ -36,6 +36,7 @@ class Conversation:
     first: Request
     max_turns: int
     _: KW_ONLY
+    briefing: Briefing
     loaded: LoadedTask
     skills: Sequence[Skill]
     model: Model
@@ -106,7 +107,9 @@ class Conversation:
             known = self.store.request(self.key, turn=turn + 1)
             if _continues(known, request, given):
                 return known
-        told = feedback(grade, self.loaded.task, grade.target, turn, self.max_turns)
+        told = feedback(
+            grade, self.loaded.task, grade.target, turn, turns=self.max_turns, briefing=self.briefing
+        )
         messages = (*given.messages, Message(role="user", content=told))
         made = request.model_copy(update={"messages": messages, "turn": turn + 1, "step": 0})
         self.store.write_prompt(self.key, made)

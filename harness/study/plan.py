@@ -46,6 +46,7 @@ def request_for(
         [skills[digest] for digest in arm.skills],
         sampling=sampling,
         repeat=key.repeat,
+        briefing=config.briefing,
         turns=config.turns,
     )
 
@@ -63,7 +64,7 @@ def prompt_digests(
 
 
 def generation_key(key: TrialKey, request: Request) -> str:
-    """Digest of what was paid for: prompt (tools included), model, sampling and repeat."""
+    """Digest of what was paid for: prompt (briefing and tools included), model, sampling and repeat."""
     return digest_of([request.prompt_digest, key.model, request.sampling.model_dump(), key.repeat])
 
 
@@ -79,4 +80,5 @@ def grading_key(grade: Grade) -> str | None:
 def run_hash(config: RunConfig, lock: RunLock) -> str:
     """8 hex digits, equal for the same command on the same inputs."""
     pinned = lock.model_dump(include={"grader_version", "tasks", "families", "skills", "prompts", "image"})
-    return digest_of([config.model_dump(mode="json"), pinned])[:8]
+    # The prompts differ by briefing already, and runs from before there was one keep their hash.
+    return digest_of([config.model_dump(mode="json", exclude={"briefing"}), pinned])[:8]

@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -23,12 +23,13 @@ from harness.errors import (
     InfraError,
     PermanentProviderError,
     StorageError,
+    UsageError,
 )
 from harness.files import finished_trials, is_storage, storage_error, temporary_files, watching
 from harness.grading.setup import GradingSetup
 from harness.models import Model
 from harness.outcome import Cause
-from harness.records import InfraFailure, RunRecord, Skill, TrialKey, TrialRecord, Turn, utc_now
+from harness.records import Briefing, InfraFailure, RunRecord, Skill, TrialKey, TrialRecord, Turn, utc_now
 from harness.study.conversation import Conversation, Stopped
 from harness.study.executor import LocalExecutor
 from harness.study.plan import grading_key, plan, request_for, run_hash
@@ -101,21 +102,44 @@ class RunContext:
 def open_run(study: Study, context: RunContext) -> RunStore:
     """The study's run: the latest of the same study, to be resumed, or a new one.
 
-    Raises UsageError if a workload does not fit in memory.
+    Raises UsageError if a workload does not fit in memory, or the latest is an unfinished one with another
+    briefing.
     """
     setup = context.setup
     refuse_too_large(study.tasks, study.target, setup.grader.device_bytes)
     image = setup.sandbox.facts().get(IMAGES_FACT)
     config, lock = study.resolve(setup.sandbox.name, setup.machine, image)
     digest = run_hash(config, lock)
-    earlier = sorted(path.parent for path in context.runs.glob(f"*-{digest}/run.json"))
-    if earlier and not context.fresh:
-        return RunStore(earlier[-1])
+    earlier = _latest(context.runs, digest)
+    if earlier is not None and not context.fresh:
+        return earlier
+    if not context.fresh:
+        other = replace(study, briefing="contract" if study.briefing == "full" else "full")
+        alike = run_hash(*other.resolve(setup.sandbox.name, setup.machine, image))
+        _refuse_unfinished(_latest(context.runs, alike), study.briefing)
     created = utc_now()
     stamp = created.replace("-", "").replace(":", "")
     name = f"{stamp}-{slug(study.name)}-{digest}"
     record = RunRecord(run_id=name, created=created, config=config, lock=lock)
     return RunStore.create(context.runs / name, record)
+
+
+def _latest(runs: Path, digest: str) -> RunStore | None:
+    found = sorted(path.parent for path in runs.glob(f"*-{digest}/run.json"))
+    return RunStore(found[-1]) if found else None
+
+
+def _refuse_unfinished(store: RunStore | None, wanted: Briefing) -> None:
+    """Raise UsageError if the run, of the same study but for the briefing, has trials left."""
+    if store is None:
+        return
+    config = store.run().config
+    owed = len(plan(config)) - sum(not trial.infra for trial in store.load())
+    if owed > 0:
+        raise UsageError(
+            f"--briefing {wanted}: {store.folder} was begun with --briefing {config.briefing} and owes "
+            f"{owed} trials; give --briefing {config.briefing} to resume it, or --fresh to begin another run"
+        )
 
 
 def execute(study: Study, store: RunStore, context: RunContext) -> RunResult:
@@ -236,6 +260,7 @@ class Runner:
             key,
             request_for(key, config, self.tasks, self.skills),
             config.turns,
+            briefing=config.briefing,
             loaded=self.tasks[key.task],
             skills=[self.skills[digest] for arm in config.arms if arm.id == key.arm for digest in arm.skills],
             model=self.models[key.model],

@@ -14,6 +14,7 @@ from harness import __version__
 from harness.errors import UsageError
 from harness.records import (
     Arm,
+    Briefing,
     Delivery,
     MachineFacts,
     Metric,
@@ -116,6 +117,7 @@ class Study:
     protocol: Protocol
     sampling: Sampling
     metric: Metric
+    briefing: Briefing
     turns: int = 1
     alpha: float = 0.05
     leaked: Mapping[str, str] = field(default_factory=dict)
@@ -142,9 +144,12 @@ class Study:
         tasks = sorted(t.task.digest for t in self.tasks)
         models = [spec.model_dump(mode="json") for spec in self.models]
         how = [self.repeats, self.target, self.protocol, self.metric, self.turns]
+        told = [] if self.briefing == "full" else [self.briefing]  # digests of earlier looks stay
         kinds = [[arm.kind, arm.delivery, len(arm.skills)] for arm in self.arms.arms]
         # Other arms make another run, with replies of its own.
-        return digest_of([tasks, models, how, kinds, sorted(self.arms.library), self.sampling.model_dump()])
+        return digest_of(
+            [tasks, models, how, kinds, sorted(self.arms.library), self.sampling.model_dump(), *told]
+        )
 
     @property
     def tasks_by_id(self) -> dict[str, LoadedTask]:
@@ -166,6 +171,7 @@ class Study:
             tasks={t.task.id: t.task.digest for t in self.tasks},
             families={t.task.id: t.task.family for t in self.tasks},
             skills=self.arms.digests,
+            briefing=self.briefing,
             prompts=prompt_digests(config, self.tasks_by_id, self.arms.library),
             machine=machine,
             image=image,

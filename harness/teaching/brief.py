@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from harness.outcome import Verdict
-from harness.records import Grade, Message, Target, TrialRecord
+from harness.records import Briefing, Grade, Message, Target, TrialRecord
 from harness.skills.spec import BODY_LINES_ADVISED, BODY_TOKENS_ADVISED
+from harness.student.feedback import without_advice
 from harness.student.fences import fenced
 from harness.text import clean, estimate_tokens, first_line, message_of
 
@@ -34,7 +35,7 @@ below {BODY_TOKENS_ADVISED:,} tokens and {BODY_LINES_ADVISED} lines.
 - The reader may be given the body of SKILL.md alone, so it must be worth having alone. Longer recipes may \
 go to `references/NAME.md`, each linked from SKILL.md with when to read it; scripts to `scripts/`.
 - Every code block must be code that compiles or parses as it stands: blocks are really built. A block whose \
-info string is a language and a path (such as ```cpp torch-ext/torch_binding.cpp) is a file of an example \
+info string is a language and a path (such as ```cpp {{path}}) is a file of an example \
 project; all such blocks of a document together must build. Mark a snippet that cannot stand alone as \
 `fragment` (```cpp fragment).
 - General techniques, not solutions of the tasks shown here: the skill is judged on other operations.
@@ -44,6 +45,8 @@ You answer with files in this form, each whole, and nothing else:
 <file path="SKILL.md">
 ...
 </file>"""
+
+_PATHS: Final[dict[Briefing, str]] = {"contract": "path/to/file.cpp", "full": "torch-ext/torch_binding.cpp"}
 
 _TARGETS: Final[dict[Target, str]] = {
     "cpu": "x86-64 CPUs (kernel-builder's `cpu` backend, C++), one thread",
@@ -57,6 +60,7 @@ class Order:
 
     description: str
     target: Target
+    briefing: Briefing
     name: str | None
     examples: tuple[tuple[str, str], ...]
     """Inputs, and the output that the user wants for each."""
@@ -129,7 +133,8 @@ def refining_brief(
 def _messages(order: Order, parts: Sequence[str]) -> tuple[Message, ...]:
     head = f"# Order\n\n{order.description.strip()}\n\nThe reader writes for {_TARGETS[order.target]}."
     text = "\n\n".join([head, *parts])
-    return (Message(role="system", content=_SYSTEM), Message(role="user", content=text))
+    system = _SYSTEM.replace("{path}", _PATHS[order.briefing])
+    return (Message(role="system", content=system), Message(role="user", content=text))
 
 
 def _files(files: Sequence[tuple[str, str]]) -> str:
@@ -148,10 +153,18 @@ _GOOD: Final = 5
 
 
 def evidence(
-    with_skill: Sequence[TrialRecord], without: Sequence[TrialRecord], budget_tokens: int = EVIDENCE_TOKENS
+    with_skill: Sequence[TrialRecord],
+    without: Sequence[TrialRecord],
+    budget_tokens: int = EVIDENCE_TOKENS,
+    *,
+    briefing: Briefing,
 ) -> str:
     """Failures and slow shapes, grouped, the most frequent first: Markdown of at most `budget_tokens`."""
-    sections = [_verdicts(with_skill, without), *_failures(with_skill, without), _speeds(with_skill)]
+    sections = [
+        _verdicts(with_skill, without),
+        *_failures(with_skill, without, briefing),
+        _speeds(with_skill),
+    ]
     told: list[str] = []
     left_out = 0
     room = budget_tokens - 20  # for the last line
@@ -186,7 +199,9 @@ def _verdicts(with_skill: Sequence[TrialRecord], without: Sequence[TrialRecord])
     return "\n".join(lines)
 
 
-def _failures(with_skill: Sequence[TrialRecord], without: Sequence[TrialRecord]) -> Iterable[str]:
+def _failures(
+    with_skill: Sequence[TrialRecord], without: Sequence[TrialRecord], briefing: Briefing
+) -> Iterable[str]:
     """One section per group of failures, the most frequent first."""
     groups: dict[str, list[tuple[TrialRecord, Grade]]] = defaultdict(list)
     for trial, grade in _graded(with_skill):
@@ -201,7 +216,12 @@ def _failures(with_skill: Sequence[TrialRecord], without: Sequence[TrialRecord])
             f"Tasks: {', '.join(tasks)}",
         ]
         for trial, grade in members[:_EXAMPLES_TOLD]:
-            lines += ["", f"In {trial.key.task}:", "", *_example(grade)]
+            lines += [
+                "",
+                f"In {trial.key.task}:",
+                "",
+                *_example(grade if briefing == "full" else without_advice(grade)),
+            ]
         yield "\n".join(lines)
 
 

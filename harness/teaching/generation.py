@@ -100,11 +100,12 @@ def _order(request: GenerationRequest, sample: Task, say: Say) -> Order:
     return Order(
         description=request.description,
         target=request.target,
+        briefing=request.briefing,
         name=output.name if output is not None and old is None else None,
         examples=request.examples,
         trace=trace,
         old=() if old is None else tuple(sorted(read_skill(old).documents.items())),
-        sample=task_text(sample, request.target),
+        sample=task_text(sample, request.target, request.briefing),
     )
 
 
@@ -133,6 +134,7 @@ class Generation:
             teacher=request.teacher.name,
             students=tuple(spec.name for spec in request.students),
             target=request.target,
+            briefing=request.briefing,
             metric=request.metric,
             families={} if splits is None else {name: splits.families(name) for name in SPLITS},
             lineage=self.workshop.lineage.id,
@@ -295,6 +297,7 @@ class SplitGrading:
             protocol=request.protocol,
             sampling=request.sampling,
             metric=request.metric,
+            briefing=request.briefing,
             turns=request.turns,
             alpha=alpha,
             leaked=excluded_tasks(skills, tasks),

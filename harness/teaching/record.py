@@ -10,7 +10,7 @@ from pydantic import Field
 
 from harness.errors import UsageError
 from harness.models.meter import Spent
-from harness.records import Metric, Record, Target
+from harness.records import Briefing, Metric, Record, Target
 from harness.skills.lineage import Look
 from harness.skills.spec import read_skill
 
@@ -59,6 +59,7 @@ class GenerationRecord(Record):
     teacher: str
     students: tuple[str, ...]
     target: Target
+    briefing: Briefing = "full"
     metric: Metric
     families: dict[str, tuple[str, ...]]
     lineage: str

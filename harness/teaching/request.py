@@ -12,7 +12,7 @@ from typing import Final, Literal
 from harness.errors import UsageError
 from harness.models import Model
 from harness.models.meter import Meter
-from harness.records import Delivery, Metric, ModelSpec, Protocol, Sampling, Target, digest_of
+from harness.records import Briefing, Delivery, Metric, ModelSpec, Protocol, Sampling, Target, digest_of
 from harness.skills.lineage import Lineage
 from harness.skills.spec import FILE, read_skill
 from harness.suite.catalogue import LoadedTask
@@ -89,6 +89,7 @@ class GenerationRequest:
     target: Target
     protocol: Protocol
     sampling: Sampling
+    briefing: Briefing
     rounds: int
     repeats: int
     turns: int = 1
@@ -108,7 +109,7 @@ class GenerationRequest:
         examples = [list(example) for example in self.examples]
         students = [spec.model_dump(mode="json") for spec in self.students]
         order = [self.description, self._source_digest(), examples, self.teacher.name]
-        return digest_of([*order, students, tasks, self.target, self.metric])
+        return digest_of([*order, students, tasks, self.target, self.metric, *self._other_briefing])
 
     def new_lineage(self) -> Lineage:
         """For a skill that is written from nothing: the same request has the same lineage everywhere."""
@@ -135,7 +136,12 @@ class GenerationRequest:
         tasks = [] if splits is None else [t.task.digest for t in splits.test]
         students = [spec.model_dump(mode="json") for spec in self.students]
         how = [self.target, self.protocol, self.metric, self.repeats, self.turns]
-        return digest_of([tasks, students, *how, self.delivery, self.with_placebo])
+        return digest_of([tasks, students, *how, self.delivery, self.with_placebo, *self._other_briefing])
+
+    @property
+    def _other_briefing(self) -> tuple[str, ...]:
+        """For digests, which were made without a briefing when all were `full`."""
+        return () if self.briefing == "full" else (self.briefing,)
 
     def refuse_unmeasured(self, device_bytes: int | None) -> None:
         """Raise UsageError where kernels are only built: only failed ones would have a score.

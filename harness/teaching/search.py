@@ -74,7 +74,7 @@ class Search:
         self.versions[position] = best = replace(best, development=done)
         _stop_if(done)
         rejected = len(self.versions) - 1 - position
-        measured = evidence(done.trials, without.trials)
+        measured = evidence(done.trials, without.trials, briefing=order.briefing)
         made = self.workshop.next(order, best, measured, rejected)
         self.versions.append(made)
         self.say(f"version {made.index}: made from version {best.index}")

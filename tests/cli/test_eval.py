@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from harness.cli.main import run
+from harness.records import Briefing
 from tests.fakes.chat_server import Refusal, serving
 from tests.fakes.tiny import project_reply, record, write_skill, write_tasks
 
@@ -143,6 +144,46 @@ def test_a_changed_prompt_is_refused_with_the_reason(make_place: MakePlace, tmp_
     code, _, err = place.run("-m", f"replay/{recording}", "--runs", "1")
     assert code == 2
     assert "frozen copies" in " ".join(err.split())
+
+
+@pytest.mark.parametrize(("recorded", "other"), [("contract", "full"), ("full", "contract")])
+def test_a_replay_takes_the_briefing_of_its_recording(
+    make_place: MakePlace, tmp_path: Path, recorded: Briefing, other: str
+) -> None:
+    """Without a flag the recorded prompts are asked again; another briefing is refused by name."""
+    place = make_place("one")
+    recording = record(tmp_path, place.tasks, place.skill, 1, "I cannot.", recorded)
+    words = ["-m", f"replay/{recording}", "--runs", "1", "--metric", "compiles"]
+    code, out, _ = place.run(*words, "--dry-run")
+    assert code == 0 and f"\nbriefing {recorded}\n" in out
+    code, _, err = place.run(*words, "--briefing", other)
+    assert code == 2 and not (tmp_path / "runs").exists()
+    assert f"recorded with --briefing {recorded}" in err and "leave --briefing out" in " ".join(err.split())
+    code, out, err = place.run(*words)
+    assert code == 0, err
+    assert f"briefing {recorded}" in out
+    [run_file] = (tmp_path / "runs").glob("*/run.json")
+    told = json.loads(run_file.read_text())
+    assert told["config"]["briefing"] == told["lock"]["briefing"] == recorded
+    report = json.loads((run_file.parent / "report.json").read_text())
+    assert report["head"]["briefing"] == recorded
+
+
+def test_an_unfinished_run_is_not_begun_anew_with_another_briefing(make_place: MakePlace) -> None:
+    """It is named, with the ways to go on; once it is finished the other briefing is another run."""
+    place = make_place("one")
+    with serving(lambda _: "I cannot.") as (url, seen):
+        words = ["-m", "local/m", "--base-url", url, "--runs", "2", "--metric", "compiles"]
+        assert place.run(*words, "--briefing", "full", "--max-calls", "1")[0] == 0
+        code, _, err = place.run(*words)
+        assert code == 2
+        assert "--briefing contract: " in err and "was begun with --briefing full and owes 3 trials" in err
+        assert len(seen) == 1
+        assert place.run(*words, "--briefing", "full")[0] == 0
+        code, _, err = place.run(*words)
+    assert code == 0, err
+    prompts = ["edition" in body["messages"][-1]["content"] for body in seen]
+    assert prompts == [True] * 4 + [False] * 4
 
 
 def has_skill(body: dict[str, Any]) -> bool:

@@ -188,7 +188,10 @@ def test_tasks_are_listed_and_shown(
     assert all(f"{t.task.id} " in listed for t in all_tasks())
     assert all("…" not in line[:66] for line in listed.splitlines())
     assert run(["tasks", "show", "l1/rms_norm", "--target", "cpu"]) == 0
-    assert capsys.readouterr().out.startswith("# Task: RMS norm")
+    shown = capsys.readouterr().out
+    assert shown.startswith("# Task: RMS norm") and "edition" not in shown
+    assert run(["tasks", "show", "l1/rms_norm", "--briefing", "full"]) == 0
+    assert "`build.toml` edition 5" in capsys.readouterr().out
 
 
 @pytest.mark.slow

@@ -20,6 +20,7 @@ from tests.report import factories
 ORDER = Order(
     description="Write fast row kernels",
     target="cpu",
+    briefing="contract",
     name=None,
     examples=(),
     trace=None,

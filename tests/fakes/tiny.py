@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 from harness.models.recording import RecordingManifest
-from harness.records import Arm, Reply, Sampling, Usage
+from harness.records import Arm, Briefing, Reply, Sampling, Usage
 from harness.skills.spec import load_skill
 from harness.student.prompts import make_request
 from harness.suite.catalogue import load_task, read_project
@@ -45,7 +45,9 @@ def write_skill(root: Path) -> Path:
     return folder
 
 
-def record(root: Path, tasks: Path, skill: Path, repeats: int, text: str) -> Path:
+def record(
+    root: Path, tasks: Path, skill: Path, repeats: int, text: str, briefing: Briefing = "contract"
+) -> Path:
     """A recording in which every trial of a CPU eval got the same text."""
     loaded = [load_task(path.parent) for path in sorted(tasks.glob("*/*/task.toml"))]
     known = load_skill(str(skill)).skill
@@ -57,13 +59,16 @@ def record(root: Path, tasks: Path, skill: Path, repeats: int, text: str) -> Pat
             date="2026-01-01",
             tasks={t.task.id: t.task.digest for t in loaded},
             skills={known.name: known.digest},
+            briefing=briefing,
         ),
     )
     for one in loaded:
         for arm in (Arm(kind="without_skill"), Arm(kind="with_skill", skills=(known.digest,))):
             skills = [known] if arm.skills else []
             for repeat in range(repeats):
-                request = make_request(one.task, "cpu", arm, skills, sampling=Sampling(), repeat=repeat)
+                request = make_request(
+                    one.task, "cpu", arm, skills, sampling=Sampling(), repeat=repeat, briefing=briefing
+                )
                 reply = Reply(
                     text=text,
                     stop="end",

@@ -55,8 +55,8 @@ def config(repeats: int = 2, models: tuple[str, ...] = ("fake/one",)) -> RunConf
     )
 
 
-def run_record(resolved: RunConfig | None = None) -> RunRecord:
-    """A run of `config`."""
+def run_record(resolved: RunConfig | None = None, **lock: Any) -> RunRecord:
+    """A run of `config`; changes go to the lock."""
     chosen = resolved or config()
     return RunRecord(
         run_id="r",
@@ -69,6 +69,7 @@ def run_record(resolved: RunConfig | None = None) -> RunRecord:
             skills={"a-skill": SKILL},
             prompts={},
             machine=MACHINE,
+            **lock,
         ),
     )
 

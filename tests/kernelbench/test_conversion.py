@@ -37,7 +37,7 @@ def test_the_student_reads_signature_and_module(linear: LoadedTask) -> None:
     assert signature(linear.task) == "forward(out, x, *, fc__weight, fc__bias, factor)"
     assert linear.task.also == "kernelbench"
     assert dict(linear.task.workloads[0].scalars) == {"factor": 1.5}
-    text = task_text(linear.task, "cuda")
+    text = task_text(linear.task, "cuda", "full")
     for said in (SCALED_LINEAR.strip(), "Model(*[16])(x, factor)", "keyword argument"):
         assert said in text
 

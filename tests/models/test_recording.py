@@ -11,7 +11,7 @@ import pytest
 from harness.errors import UsageError
 from harness.models import Model
 from harness.models.providers import make_model
-from harness.models.recording import RecordingManifest, RecordingMismatch, load
+from harness.models.recording import RecordingManifest, RecordingMismatch, load, read_manifest
 from harness.records import ModelSpec, Reply, Request
 from tests.fakes import trials
 from tests.fakes.recordings import create, write_reply
@@ -19,7 +19,11 @@ from tests.models.answers import READ, assistant, called, result
 
 Ask = Callable[..., Request]
 MANIFEST = RecordingManifest(
-    model_label="acme/one", date="2026-11-21T10:00:00+00:00", tasks={"l1/add": "d1"}, skills={"cuda": "d2"}
+    model_label="acme/one",
+    date="2026-11-21T10:00:00+00:00",
+    tasks={"l1/add": "d1"},
+    skills={"cuda": "d2"},
+    briefing="contract",
 )
 SKILLED = "with_skill-0123abcd"
 
@@ -74,7 +78,7 @@ def test_a_tampered_prompt_is_refused(folder: Path, change: dict[str, object]) -
     [
         ("replies/l1__add/without_skill/0.json", '{"prompt": []}', "prompt_digest: is missing"),
         ("replies/l1__add/without_skill/0-step1-turn1.json", "{}", r"expected <repeat>\["),
-        ("recording.json", '{"schema_version": 9}', "schema_version: must be 1, not 9"),
+        ("recording.json", '{"schema_version": 9}', "schema_version: must be 2, not 9"),
     ],
 )
 def test_a_damaged_recording_is_refused_by_file(folder: Path, name: str, text: str, why: str) -> None:
@@ -82,6 +86,29 @@ def test_a_damaged_recording_is_refused_by_file(folder: Path, name: str, text: s
     (folder / name).write_text(text)
     with pytest.raises(UsageError, match=rf"{name}.*{why}"):
         load(folder)
+
+
+@pytest.mark.parametrize(
+    ("change", "briefing"),
+    [
+        ({}, "contract"),
+        ({"briefing": "full"}, "full"),
+        ({"schema_version": 1, "briefing": None}, "full"),
+        ({"schema_version": 1}, "schema_version: must be 2, not 1"),
+        ({"briefing": None}, "briefing: is missing"),
+        ({"briefing": "none"}, "briefing: must be"),
+    ],
+)
+def test_a_manifest_says_its_briefing(folder: Path, change: dict[str, object], briefing: str) -> None:
+    """Version 1 had none and is read as `full`; in version 2 it is never left out."""
+    path = folder / "recording.json"
+    fields = json.loads(path.read_text()) | change
+    path.write_text(json.dumps({name: value for name, value in fields.items() if value is not None}))
+    if briefing in ("contract", "full"):
+        assert read_manifest(folder).briefing == briefing
+        return
+    with pytest.raises(UsageError, match=briefing):
+        read_manifest(folder)
 
 
 def test_a_folder_without_a_manifest_is_no_recording(tmp_path: Path) -> None:

@@ -166,6 +166,7 @@ def test_the_screen_at_80_columns() -> None:
     """Without a GPU: the decision, the table with what was not measured, and why; no color in a file."""
     lines = screen(without_gpu("deployed")).splitlines()
     assert lines[0] == "inconclusive: deployed was not measured: no CUDA device"
+    assert lines[1].endswith(" x cuda-kernel-builder, briefing full")
     assert lines[2] == "8 tasks x 1 run   sm_90 (no GPU on this machine)   sandbox docker"
     assert lines[4:6] == [
         "compiles       █           12% ████████   100%   +88 pts   (+47, +100)",

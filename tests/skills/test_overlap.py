@@ -73,7 +73,7 @@ def test_a_reference_is_a_leak_of_shipped_and_own_tasks(tmp_path: Path) -> None:
 
 def test_what_the_prompt_and_every_project_say_is_no_leak() -> None:
     """Nor are plain advice, an empty skill, and one comment repeated a thousand times."""
-    prompt = "\n".join([SYSTEM, *(task_text(SCAN.task, target) for target in SCAN.task.dtypes)])
+    prompt = "\n".join([SYSTEM, *(task_text(SCAN.task, target, "full") for target in SCAN.task.dtypes)])
     assert leaked(prompt, [SCAN]) == set()
     files = read_project(EXPERTS / SCAN.task.id).files
     texts = {f.path: f.text for f in files if f.path.startswith(("build.toml", "torch-ext/"))}
@@ -226,7 +226,7 @@ def test_bindings_and_prompts_are_no_evidence() -> None:
     bindings = Project(files=tuple(f for f in files if f.path.startswith(("build.toml", "torch-ext/"))))
     assert len(bindings.files) > 2
     assert provenance(bindings, SCAN).flags == ()
-    text = "\n".join(task_text(SCAN.task, target) for target in SCAN.task.dtypes)
+    text = "\n".join(task_text(SCAN.task, target, "full") for target in SCAN.task.dtypes)
     text = text.replace("//", "").replace("/*", "").replace("*/", "")
     assert provenance(project(a=text), SCAN).common == 0
 

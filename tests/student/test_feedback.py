@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from harness.outcome import Cause, Stage, Verdict
 from harness.records import (
+    BINDING_WARNING,
+    Briefing,
     CheckResult,
     ContenderTiming,
     DeviceKernel,
@@ -112,8 +114,8 @@ def correct(ratio: Ratio, flags: tuple[str, ...] = ()) -> Grade:
     return grade(Cause.PASSED, stage=Stage.TIME, check=check, timing=timing(ratio, flags))
 
 
-def told(given: Grade, turn: int = 0, turns: int = 3) -> str:
-    return feedback(given, TASK, given.target, turn, turns)
+def told(given: Grade, turn: int = 0, turns: int = 3, briefing: Briefing = "full") -> str:
+    return feedback(given, TASK, given.target, turn, turns=turns, briefing=briefing)
 
 
 EVERY_VERDICT = {
@@ -174,6 +176,37 @@ def test_a_failed_build_shows_the_first_error_whole_and_then_the_others() -> Non
         "> a.cpp:1: note: here",
         "> b.cu:9: error: expected ';'",
     ]
+
+
+TAUGHT = failed_build(
+    "a.cpp:1:9: fatal error: x.h: No such file\nat a.cpp:1: #include <x.h>\nlist x.h in `src`",
+    Diagnostic(kind="missing_header", message="x.h: No such file", file="a.cpp", advice="list x.h in `src`"),
+)
+_TOML = "build.toml is not valid: line 2: write `edition = 5`\nkernel-builder says: no edition"
+REFUSED = failed_build(
+    _TOML,
+    Diagnostic(kind="build_toml", message="write `edition = 5`", file="build.toml", line=2),
+    cause=Cause.BAD_BUILD_TOML,
+)
+WARNED = grade(
+    Cause.PASSED,
+    check=CheckResult(workloads=(case(),), finding=None),
+    build=build_result(warnings=(f"{BINDING_WARNING}b.cpp:3: TORCH_BOX converts nothing",)),
+)
+
+
+@pytest.mark.parametrize(
+    ("given", "said", "advice"),
+    [
+        (TAUGHT, "> a.cpp: x.h: No such file\n", "list x.h in `src`"),
+        (REFUSED, "no edition\n", "edition = 5"),
+        (WARNED, "How fast it is was not measured.", "TORCH_BOX"),
+    ],
+)
+def test_a_contract_is_not_explained_afterwards(given: Grade, said: str, advice: str) -> None:
+    """What tools say of a build is quoted with both briefings, advice on the format with `full` alone."""
+    assert said in told(given) and advice in told(given)
+    assert said in told(given, briefing="contract") and advice not in told(given, briefing="contract")
 
 
 def test_refused_and_slow_builds_are_told() -> None:

@@ -78,6 +78,7 @@ def make(
         "target": "cpu",
         "protocol": "quick",
         "sampling": Sampling(),
+        "briefing": "contract",
         "rounds": rounds,
         "repeats": 5,
         "with_placebo": True,
