@@ -187,7 +187,7 @@ def test_the_screen_at_80_columns() -> None:
 def test_blocks_of_two_models_with_a_placebo_and_rates_without_a_skill() -> None:
     """One block per comparison, with a placebo line under the primary metric; without a skill, rates."""
     lines = screen(summaries()["half"]).splitlines()
-    heads = [i for i, line in enumerate(lines) if line.endswith(" x cuda-kernel-builder")]
+    heads = [i for i, line in enumerate(lines) if line.endswith(" x cuda-kernel-builder, briefing full")]
     assert {lines[i].split()[0] for i in heads} == {"claude-haiku-4-5", "gpt-5-mini"}
     placebos = [i for i, line in enumerate(lines) if line.startswith("  vs placebo")]
     assert placebos and all(lines[i - 1].startswith("deployed*") for i in placebos)
