@@ -19,7 +19,7 @@ from harness.study.study import make_arms
 from harness.suite.catalogue import LoadedTask, select_tasks
 
 ROOT = Path(__file__).resolve().parent.parent
-STUDIES = sorted(path.parent for path in (ROOT / "studies").glob("*/PLAN.md"))
+STUDIES = sorted(path.parent for path in (ROOT / "studies").glob("*/report.json"))
 assert STUDIES
 
 
