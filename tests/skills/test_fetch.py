@@ -177,9 +177,7 @@ def test_git_that_is_missing_or_fails_is_reported(
     repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What git said, on one line; without git, what to install."""
-    with pytest.raises(
-        DownloadError, match=r"git ls-remote failed: fatal: .* does not appear to be"
-    ):
+    with pytest.raises(DownloadError, match=r"git ls-remote failed: fatal: .* does not appear to be"):
         fetch(Request.parse(f"file://{tmp_path}/nothing@main"))
     with pytest.raises(DownloadError, match="git fetch failed"):
         fetch(Request.parse(f"file://{repository}@{'0' * 40}"))
