@@ -11,6 +11,7 @@ from typing import Final
 _ANSI = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-Z\\-_]")
 # Bidirectional overrides reorder the rest of a line: Trojan Source, CVE-2021-42574.
 _BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+_UNUSUAL = re.compile(r"[^\n\t -~]")
 _ERROR = re.compile(r"\b(?:fatal )?error\b\s*(?:C?\d+)?:|undefined reference", re.IGNORECASE)
 # Plain English has about 4.2 bytes per token, C++ and CUDA about 3; skills about kernels lie between.
 BYTES_PER_TOKEN: Final = 3.6
@@ -43,7 +44,7 @@ def _shown(char: str) -> bool:
 def clean(text: str) -> str:
     """text without escape sequences, surrogates, direction overrides, and controls but newline and tab."""
     text = _ANSI.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
-    return text if text.isascii() and text.isprintable() else "".join(filter(_shown, text))
+    return _UNUSUAL.sub(lambda found: found[0] if _shown(found[0]) else "", text)
 
 
 def shorten(text: str, limit: int) -> str:

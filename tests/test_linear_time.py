@@ -37,6 +37,7 @@ from harness.models import endpoint
 from harness.models.messages import arguments_object
 from harness.outcome import Cause
 from harness.records import Finding, Reply, Skill
+from harness.report.source import listing
 from harness.skills import code_blocks, compile_blocks, fact_check, frontmatter, overlap, placebo, spec
 from harness.student import feedback
 from harness.student.answer import parse_reply
@@ -113,6 +114,8 @@ class Readers:
         binding_warnings({"a.cpp": text})
         binding_warnings({"a.cpp": f"TORCH_BOX(&f) f(Tensor a{text}"})
         python_facts({"a.py": text})
+        for name in ("a.cu", "a.py"):
+            listing(name, text, {})
         conversion._MODEL_NEW.search(text)
         overlap.tokenize_code(text)
         sum(1 for _ in overlap.tokenize(text).ngrams())

@@ -161,6 +161,13 @@ def seconds(duration: float | None) -> str:
     return f"{duration:.1f} s" if duration < 10 else f"{duration:.0f} s"
 
 
+def microseconds(duration: float | None) -> str:
+    """4630.4 -> 4.63 ms; empty for None."""
+    if duration is None:
+        return ""
+    return f"{duration:.3g} us" if duration < 999.5 else f"{duration / 1000:.3g} ms"
+
+
 def relative_change(after: float | None, before: float | None) -> str:
     if after is None or not before:
         return NOT_AVAILABLE

@@ -7,41 +7,51 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from harness import __version__
-from harness.outcome import Verdict
+from harness.outcome import Cause, Verdict
+from harness.records.flags import FLAGS
 from harness.report import evidence, figures, plots, wording
 from harness.report.comparison_schema import Comparison, MetricRow
 from harness.report.figures import typeset
 from harness.report.schema import Summary, TaskCell
+from harness.report.transcripts import Transcript
+from harness.report.trial_bodies import bodies
 from harness.text import clean
 
 TEMPLATES: Final = Path(__file__).parent / "templates"
 
-CODES: Final[Mapping[Verdict, tuple[str, str]]] = {
-    Verdict.CORRECT: ("1.0x", "correct; the figure is its speedup"),
-    Verdict.WRONG_RESULT: ("wrong", "ran, wrong result"),
-    Verdict.CRASHED: ("crash", "crashed"),
-    Verdict.TIMED_OUT: ("timeout", "timed out"),
-    Verdict.LOAD_FAILED: ("no load", "built, could not be loaded"),
-    Verdict.BUILD_FAILED: ("no build", "did not build"),
-    Verdict.NO_PROJECT: ("no code", "no project in the reply"),
-    Verdict.CHEATED: ("cheat", "cheated"),
-    Verdict.NOT_MEASURED: ("n/m", "not measured beyond what this machine can do"),
-    Verdict.INFRA: ("infra", "lost to infrastructure, not scored"),
+CODES: Final[Mapping[Verdict, str]] = {
+    Verdict.CORRECT: "1.0x",
+    Verdict.WRONG_RESULT: "wrong",
+    Verdict.CRASHED: "crash",
+    Verdict.TIMED_OUT: "timeout",
+    Verdict.LOAD_FAILED: "no load",
+    Verdict.BUILD_FAILED: "no build",
+    Verdict.NO_PROJECT: "no code",
+    Verdict.CHEATED: "cheat",
+    Verdict.NOT_MEASURED: "n/m",
+    Verdict.INFRA: "infra",
 }
-"""A chip's text and meaning, in the order of the legend."""
+"""A chip's text, in the order of the legend."""
 
 
 def _when(stamp: str) -> str:
     return f"{stamp[:10]} {stamp[11:16]} UTC" if stamp[10:11] == "T" and stamp.endswith("Z") else stamp
+
+
+def _breakable(name: str) -> Markup:
+    """A name that may be broken after _ and /."""
+    return Markup(re.sub("([_/])", r"\1<wbr>", str(escape(clean(name)))))
 
 
 def question(summary: Summary) -> str:
@@ -87,7 +97,7 @@ def _chips(summary: Summary, cell: TaskCell) -> Iterator[dict[str, Any]]:
     """The trials of a cell: short text, class and full description of each."""
     for position in cell.trials:
         row = summary.trials[position]
-        (text, meaning), shade = CODES[row.verdict], row.verdict.value
+        text, meaning, shade = CODES[row.verdict], row.verdict.meaning, row.verdict.value
         if row.verdict is Verdict.CORRECT:
             text, meaning = typeset(figures.speedup(row.speedup)), f"correct, {figures.speedup(row.speedup)}"
             shade += " behind" if row.speedup is not None and row.speedup < 1 else ""
@@ -95,6 +105,18 @@ def _chips(summary: Summary, cell: TaskCell) -> Iterator[dict[str, Any]]:
             text, meaning = "built", "built; later stages not measured"
         title = f"run {row.repeat}: {meaning}"
         yield {"position": position, "text": text, "shade": shade, "title": title}
+
+
+def _tally(summary: Summary) -> tuple[str, str]:
+    """The class and title of the banner: the decision, or how many comparisons have which."""
+    found: Counter[str] = Counter(one.conclusion.decision for one in summary.comparisons)
+    if len(summary.comparisons) == 1:
+        [decision] = found
+        return decision, decision.capitalize()
+    words = {"helps": "help", "hurts": "hurt", "inconclusive": "inconclusive"}
+    shade = "hurts" if found["hurts"] else "helps" if found["helps"] else "inconclusive"
+    counts = ", ".join(f"{found[key]} {word}" for key, word in words.items() if found[key])
+    return shade, f"Of {len(summary.comparisons)} comparisons: {counts}"
 
 
 def _adjusted(row: MetricRow) -> str:
@@ -153,17 +175,23 @@ def _environment(summary: Summary) -> Environment:
         "words": lambda value: str(value).replace("_", " "),
         "model": lambda name: wording.model_name(summary, name),
         "when": _when,
+        "microseconds": figures.microseconds,
+        "breakable": lambda name: (
+            escape(clean(name)).replace("_", Markup("_<wbr>")).replace("/", Markup("/<wbr>"))
+        ),
+        "size": lambda characters: f"{characters / 1000:.1f} kB",
     }
     return made
 
 
-def render_html(summary: Summary) -> str:
-    """The whole page."""
+def render_html(summary: Summary, transcripts: Mapping[str, Transcript] | None = None) -> str:
+    """The whole page; transcripts: by the trial's folder."""
     environment = _environment(summary)
-    script = (TEMPLATES / "sort.js").read_text(encoding="utf-8").strip()
+    script = (TEMPLATES / "report.js").read_text(encoding="utf-8").strip()
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     confidence = figures.confidence(summary.head.alpha)
     labels = {arm.arm: (arm.label, arm.kind) for arm in summary.arms}
+    opened = bodies(environment, summary, transcripts or {}, {arm.arm: arm.label for arm in summary.arms})
     return (
         environment.get_template("report.html.j2").render(
             s=summary,
@@ -175,13 +203,20 @@ def render_html(summary: Summary) -> str:
             ci=confidence,
             sentence=lambda comparison: _sentence(comparison, confidence),
             headlines=[typeset(text) for text in wording.headlines(summary)],
+            tally=_tally(summary) if summary.comparisons else None,
+            bodies=opened.trials,
+            prompts=opened.prompts,
+            packed=opened.packed,
+            verdicts=list(CODES),
+            causes=list(Cause),
+            flags=FLAGS,
             adjusted=_adjusted,
             w=wording,
             plots=plots,
             chips=lambda cell: _chips(summary, cell),
             labels=labels,
-            codes={verdict.value: code for verdict, code in CODES.items()},
-            present={row.verdict.value for row in summary.trials},
+            codes=CODES,
+            present={row.verdict for row in summary.trials},
             shades=_shade,
             strip=lambda comparison: _strip(summary, comparison),
         )

@@ -259,7 +259,7 @@ def fast_curve(arms: Sequence[tuple[str, str, Sequence[FastLevel]]]) -> Markup:
     arms = [arm for arm in arms if arm[2]]
     if not arms:
         return Markup("")
-    right = _WIDTH - 84.0
+    right = _WIDTH - 104.0
     x, y = Axis(0.0, 2.0, _CURVE_LEFT, right), Axis(0.0, 1.0, _BOTTOM, _TOP)
     marks = [line(_CURVE_LEFT, y.at(s), right, y.at(s), "grid") for s in _QUARTERS]
     marks += [text(_CURVE_LEFT - 8, y.at(s) + 4, figures.percent(s), "tick", "end") for s in (0.0, 0.5, 1.0)]

@@ -231,4 +231,6 @@ def _example(row: TrialRow) -> str:
         return row.headline
     first = row.diagnostics[0]
     place = ":".join(str(part) for part in (first.file, first.line) if part is not None)
+    if first.file is not None and first.message.startswith(f"{first.file}:"):
+        return first_line(first.message)
     return first_line(f"{place}: {first.message}" if place else first.message)

@@ -11,7 +11,7 @@ import json
 import sys
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -27,6 +27,7 @@ from harness.report.html import TEMPLATES, render_html
 from harness.report.schema import ArmSummary, Summary, TrialRow
 from harness.report.summary import summarise
 from harness.report.terminal import print_summary
+from harness.report.transcripts import Transcript, read_transcript
 from harness.study.store import RunStore
 from harness.text import clean, first_line, shorten
 
@@ -139,10 +140,15 @@ def schema_text() -> str:
     return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
 
 
-def write_reports(folder: Path, summary: Summary) -> tuple[Path, ...]:
-    """Write every file into folder, each atomically, after all are rendered; returns their paths."""
+def write_reports(
+    folder: Path, summary: Summary, transcripts: Mapping[str, Transcript] | None = None
+) -> tuple[Path, ...]:
+    """Write every file into folder, each atomically, after all are rendered; returns their paths.
+
+    transcripts: by the trial's folder, for report.html.
+    """
     texts = {
-        "report.html": render_html(summary),
+        "report.html": render_html(summary, transcripts),
         "report.json": report_json(summary),
         "report.md": report_markdown(summary),
         "trials.csv": trials_csv(summary.trials),
@@ -160,7 +166,7 @@ def report_run(store: RunStore, *, json_output: bool, quiet: bool = False) -> Su
     """
     run, trials = store.run(), store.load()
     summary = summarise(run, trials, run.lock.families)
-    write_reports(store.folder, summary)
+    write_reports(store.folder, summary, {one.key.folder: read_transcript(store, one) for one in trials})
     if quiet:
         return summary
     if json_output:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import re
-import shutil
-import subprocess
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
 from functools import cache
@@ -239,7 +237,7 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append((tag, dict(attrs)))
-        if tag not in ("meta", "link", "img", "br", "hr", "input"):
+        if tag not in ("meta", "link", "img", "br", "wbr", "hr", "input"):
             self.open.append(tag)
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -265,7 +263,7 @@ def test_page_is_self_contained_well_formed_and_accessible(name: str) -> None:
     assert len(ids) == len(set(ids))
     for link in page.all("a"):
         target = str(link["href"])
-        assert target.startswith("trials/") or target[1:] in ids, target
+        assert target[0] == "#" and target[1:] in ids, target
     assert page.all("html") == [{"lang": "en"}]
     assert all(svg["role"] == "img" and svg["aria-label"] for svg in page.all("svg"))
     assert all(th.get("scope") in ("col", "row") for th in page.all("th"))
@@ -287,24 +285,6 @@ def test_page_says_what_the_numbers_are() -> None:
     assert "deployed not measured (no CUDA device)" in text and "fast_p)</b>" not in text
     text = render_html(summaries()["leaked"])
     assert "leaked: counted nowhere" in text and "98.75% CI, by family" in text
-
-
-@pytest.mark.browser
-@pytest.mark.parametrize("name", ["study", "hostile", "repairs"])
-def test_browser_renders_without_console_message(tmp_path: Path, name: str) -> None:
-    """Chromium accepts the policy, runs the sorting script and reports nothing."""
-    browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if browser is None:
-        pytest.skip("no chromium on PATH")
-    (tmp_path / "report.html").write_text(render_html(summaries()[name]), encoding="utf-8")
-    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-    done = subprocess.run(
-        [browser, *flags, "--no-first-run", "--enable-logging=stderr", f"--user-data-dir={tmp_path / 'p'}",
-         "--dump-dom", f"file://{tmp_path / 'report.html'}"],
-        capture_output=True, text=True, timeout=120, check=True,
-    )  # fmt: skip
-    assert [line for line in done.stderr.splitlines() if "CONSOLE" in line] == []
-    assert '<button type="button">Verdict</button>' in done.stdout
 
 
 # Files
