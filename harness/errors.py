@@ -94,12 +94,10 @@ def _loose(name: str) -> str:
     return name.lower().translate({ord(sign): None for sign in "-_ *"})
 
 
-def refuse_url(name_or_path: str) -> None:
+def refuse_url(name_or_path: str, advice: str = "download it (git clone) and pass the folder") -> None:
     """Raise UsageError for a URL where a path is expected."""
     found = _URL.match(name_or_path)
     if found is not None:
         # pathlib turns `//` into `/`.
         url = f"{found[1]}://{name_or_path[found.end() :]}" if found[1] else name_or_path
-        raise UsageError(
-            f"{url} is a URL; liftbench reads only local paths: download it (git clone) and pass the folder"
-        )
+        raise UsageError(f"{url} is a URL; liftbench reads only local paths: {advice}")

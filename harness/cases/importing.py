@@ -1,4 +1,4 @@
-"""Reads the test cases of a skill, in upskill's format or that of agentskills.io.
+"""Reads the test cases of a skill, in the format of upskill, agentskills.io or NVIDIA.
 
 What a machine can check becomes a check; everything else is kept in words and never scored. A file that
 cannot be used is a UsageError that names the file, the entry and the field.
@@ -58,7 +58,8 @@ def _cases_of(file: Path) -> list[TestCase]:
             raise UsageError(f"{file}: {name} must be a list")
         for index, entry in enumerate(entries):
             try:
-                found.append(_FORMATS.get(name, _UpskillCase).model_validate(entry).case(index + 1, file))
+                kind = _FORMATS.get(name, _kind_in_a_list(entry))
+                found.append(kind.model_validate(entry).case(index + 1, file))
             except ValueError as error:  # ValidationError is one
                 raise UsageError(f"{file}: {name}[{index}]: {reason_of(error)}") from None
     return found
@@ -251,6 +252,39 @@ class _Eval(_Entry):
             checks=tuple(checks),
             not_checkable=(*notes, *self.unknown()),
         )
+
+
+class _NvidiaCase(_Entry):
+    """An entry of NVIDIA's evals.json, a bare list: a judge model compares prose with what an agent did.
+
+    Nothing in it can be checked without a model, so every field is kept in words.
+    """
+
+    id: Any = None
+    question: Required
+    expected_skill: str | None = None
+    expected_script: str | None = None
+    ground_truth: str = ""
+    expected_behavior: Texts = []
+    should_trigger: bool = True
+
+    def case(self, number: int, file: Path) -> TestCase:
+        """`number`, from 1, names a case without an id."""
+        told = {"expected_skill": self.expected_skill, "expected_script": self.expected_script}
+        told["ground_truth"] = self.ground_truth.strip()
+        notes = [f"{name}: {text}" for name, text in told.items() if text]
+        notes += [f"expected_behavior: {text}" for text in self.expected_behavior]
+        if not self.should_trigger:
+            notes.append("should_trigger: the skill should not be used for this prompt")
+        return TestCase(
+            id=f"eval-{number}" if self.id is None else _written(self.id)[:100],
+            prompt=self.question,
+            not_checkable=(*notes, *self.unknown()),
+        )
+
+
+def _kind_in_a_list(entry: Any) -> type[_UpskillCase | _NvidiaCase]:
+    return _NvidiaCase if isinstance(entry, dict) and "question" in entry else _UpskillCase
 
 
 def _read(file: Path, path: str) -> str:

@@ -109,6 +109,12 @@ class TestCase(Record):
             tidy[PurePosixPath(path).as_posix()] = text
         return tidy
 
+    def words(self, number: int) -> str:
+        """One check in words: `contains 'sm_90a'`."""
+        check = self.checks[number]
+        parts = [check.kind, check.path, None if check.text is None else repr(check.text)]
+        return " ".join(part for part in parts if part is not None)
+
 
 class CheckOutcome(Record):
     """The result of one check. It says why, unless the check passed."""

@@ -1,4 +1,4 @@
-"""`liftbench cases check|run`: test cases of a skill, in upskill's format or that of agentskills.io.
+"""`liftbench cases check|run`: test cases of a skill, in the format of upskill, agentskills.io or NVIDIA.
 
 A sandbox is opened only if a case has a command.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+import textwrap
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -18,6 +19,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from harness.cases.benchmark import benchmark
 from harness.cases.importing import load_cases
 from harness.cases.running import CasesStore, answers_of, cases_config, run_cases, tally
 from harness.cases.schema import ArmSums, CaseAnswer, CaseRow, CasesTally, ModelTally, Rate, TestCase, Worth
@@ -37,14 +39,16 @@ from harness.cli.options import (
     model_specs,
 )
 from harness.errors import UsageError
+from harness.files import write_atomically
 from harness.models import Model
 from harness.models.providers import make_model
 from harness.records import ModelSpec
 from harness.skills.spec import LoadedSkill, load_skill
 from harness.study.executor import LocalExecutor
 from harness.study.store import sole_writer
-from harness.text import first_line
+from harness.text import clean, first_line, slug
 
+_CLIP_CHARS = 400
 DECIDED_ELSEWHERE = "test cases are strings; the decision rests on `liftbench eval`"
 
 
@@ -79,6 +83,7 @@ def run_command(
     repeats: Annotated[int, typer.Option("--runs", min=1, help="Replies per case, model and arm.")] = 5,
     base_url: BaseUrlOption = None,
     sandbox: SandboxOption = "auto",
+    whole: Annotated[bool, typer.Option("--whole", help="Show failing replies whole, not clipped.")] = False,
     runs_dir: RunsDirOption = DEFAULT_RUNS,
     json_output: JsonOption = False,
     cache: CacheOption = None,
@@ -91,8 +96,10 @@ def run_command(
     result, problems = ask_cases(loaded, source, models, repeats, runs_dir, grading)
     if json_output:
         print(result.model_dump_json(indent=1))
-    else:
-        print_tally(result)
+        return 1 if problems else 0
+    store = CasesStore(runs_dir / result.run_id)
+    print_failures(store, None if whole else _CLIP_CHARS)
+    print_tally(result)
     return 1 if problems else 0
 
 
@@ -122,6 +129,10 @@ def ask_cases(
             print(f"run {store.folder}: {len(planned)} answers, {len(store.load())} kept", file=sys.stderr)
             problems = run_cases(store, asked, LocalExecutor(4), commands=commands, observer=_print_answer)
             result = tally(store.run(), store.load(), worths)
+            for model in config.models:
+                written = benchmark(store.run(), store.load(), worths, model.name)
+                name = "benchmark.json" if len(config.models) == 1 else f"benchmark-{slug(model.name)}.json"
+                write_atomically(store.folder / name, json.dumps(written, indent=1) + "\n")
     for problem, count in Counter(map(first_line, problems)).items():
         print(f"{count} answers owed: {problem}", file=sys.stderr)
     return result, tuple(problems)
@@ -173,6 +184,34 @@ def _checks(case: TestCase) -> str:
     if case.not_checkable:
         parts.append(f"not checkable {len(case.not_checkable)}")
     return ", ".join(parts) or "none"
+
+
+def print_failures(store: CasesStore, clip_chars: int | None) -> None:
+    """Of each case and arm that failed: how often, the failed checks, and one failing reply."""
+    config, answers, console = store.run().config, store.load(), Console()
+    cases = {case.id: case for case in config.cases}
+    grouped: dict[tuple[str, str, str], list[CaseAnswer]] = {}
+    for key in answers_of(config):
+        if key in answers:
+            grouped.setdefault((key.model, key.case, key.arm), []).append(answers[key])
+    for (model, name, arm), found in grouped.items():
+        failed = [one for one in found if verdict(one.outcomes) == "failed"]
+        if not failed:
+            continue
+        words = arm.partition("-")[0].replace("_", " ")
+        console.print(Text(f"{first_line(name)} {words} ({model}): {len(failed)} of {len(found)} failed"))
+        for number, outcome in enumerate(failed[0].outcomes):
+            if outcome.passed is False:
+                console.print(Text(f"  {cases[name].words(number)}: {outcome.cause}", style="red"))
+        console.print(Text(textwrap.indent(_reply_text(failed[0].reply.text, clip_chars), "  | ")))
+        console.print()
+
+
+def _reply_text(text: str, clip_chars: int | None) -> str:
+    shown = clean(text).strip() or "(empty reply)"
+    if clip_chars is None or len(shown) <= clip_chars:
+        return shown
+    return f"{shown[:clip_chars].rstrip()}\n... {len(shown) - clip_chars:,} more characters (--whole)"
 
 
 def print_tally(result: CasesTally) -> None:

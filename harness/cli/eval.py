@@ -71,7 +71,7 @@ class Threshold:
 
 
 def evaluate(
-    skill: Annotated[list[str], typer.Argument(help="Skills' folders, or names of shipped ones.")],
+    skill: Annotated[list[str], typer.Argument(help="Skills' folders, or names of shipped or fetched ones.")],
     model: ModelsOption,
     *,
     tasks: PatternsOption = None,

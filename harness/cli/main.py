@@ -51,6 +51,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "tasks check": ("grade:check_tasks", "Try every admission rule on tasks."),
     "skills list": ("skills:list_skills_command", "List shipped and installed skills with their sizes."),
     "skills check": ("skills:check_skill_command", "Check a skill: format, links, code, facts, leaks."),
+    "skills fetch": ("skills:fetch_command", "Fetch a skill at one commit of a git repository."),
     "skills install": ("skills:install_command", "Copy a skill to where your agents look for skills."),
     "skills uninstall": ("skills:uninstall_command", "Remove installed skills."),
     "cases check": ("cases:check_command", "Read test cases, and try each on answers that solve nothing."),

@@ -50,7 +50,7 @@ RunArgument = Annotated[
     str, typer.Argument(metavar="RUN", help="A run's folder, its name or the end of it, or `last`.")
 ]
 SkillArgument = Annotated[
-    str, typer.Argument(metavar="SKILL", help="A skill's folder, or the name of a shipped one.")
+    str, typer.Argument(metavar="SKILL", help="A skill's folder, or the name of a shipped or fetched one.")
 ]
 ModelsOption = Annotated[list[str], typer.Option("-m", "--model", help="provider/model; repeatable.")]
 PatternsOption = Annotated[list[str] | None, typer.Option(help="Globs, such as 'l1/*'; repeatable.")]

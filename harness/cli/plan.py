@@ -89,11 +89,9 @@ def plan(
     grounds = _grounds(primary, sd, earlier, runs_dir)
     if baseline is not None:
         grounds["baseline"] = _parse_baseline(baseline, primary)
-    _require(
-        wanted is None or primary == "deployed" or wanted + (grounds.get("baseline") or 0.0) <= 1.0,
-        f"--effect {effect}: {100 * (grounds.get('baseline') or 0):.0f} % without a skill leaves less; "
-        "give another --baseline",
-    )
+    level = grounds.get("baseline") or 0.0
+    fits = wanted is None or primary == "deployed" or wanted + level <= 1.0
+    _require(fits, f"--effect {effect}: {level:.0%} without a skill leaves less; give another --baseline")
     design = StudyDesign(
         **grounds,
         metric=primary,

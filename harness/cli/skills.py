@@ -1,4 +1,4 @@
-"""`liftbench skills list|check|install|uninstall`."""
+"""`liftbench skills list|check|fetch|install|uninstall`."""
 
 from __future__ import annotations
 
@@ -21,8 +21,17 @@ from harness.errors import UsageError, refuse_url
 from harness.files import data_directory
 from harness.report.figures import plural
 from harness.skills.check import FOLDERS, SkillReport, check_skill, skill_size
+from harness.skills.fetch import Request, fetch, source_of
 from harness.skills.install import PROJECT_FOLDERS, Place, install, places, uninstall
-from harness.skills.spec import ListedSkill, list_skills, load_skill, validate_skill
+from harness.skills.spec import (
+    FILE,
+    ListedSkill,
+    fetched_folders,
+    find_skill,
+    list_skills,
+    load_skill,
+    validate_skill,
+)
 from harness.suite.catalogue import all_tasks
 
 _PROGRESS_EVERY = 10
@@ -38,6 +47,9 @@ class ClientOptions:
     claude: Annotated[bool, typer.Option("--claude", help="Claude Code: .claude/skills.")] = False
     codex: Annotated[bool, typer.Option("--codex", help="Codex: .codex/skills.")] = False
     opencode: Annotated[bool, typer.Option("--opencode", help="opencode: .opencode/skills.")] = False
+    cursor: Annotated[bool, typer.Option("--cursor", help="Cursor: .cursor/skills.")] = False
+    gemini: Annotated[bool, typer.Option("--gemini", help="Gemini CLI: .gemini/skills.")] = False
+    copilot: Annotated[bool, typer.Option("--copilot", help="GitHub Copilot: .github/skills.")] = False
     agents: Annotated[bool, typer.Option("--agents", help="Several clients: .agents/skills.")] = False
     user: Annotated[bool, typer.Option("--global", help="In your home, not in this folder.")] = False
 
@@ -45,7 +57,8 @@ class ClientOptions:
         """Raises UsageError when no client is named."""
         chosen = [client for client in PROJECT_FOLDERS if getattr(self, client)]
         if not chosen:
-            raise UsageError("for which agent? Give one or more of --claude, --codex, --opencode, --agents")
+            flags = ", ".join(f"--{client}" for client in PROJECT_FOLDERS)
+            raise UsageError(f"for which agent? Give one or more of {flags}")
         return places(chosen, user=self.user)
 
 
@@ -62,16 +75,21 @@ def list_skills_command(
     clients = list(PROJECT_FOLDERS)
     where = [*places(clients, user=False), *places(clients, user=True)]
     installed = [(place, one) for place in where for one in list_skills(place.folder)]
+    fetched = [] if root else [one for path in fetched_folders() for one in list_skills(path.parent)]
     if json_output:
-        rows = [_row(one) for one in own] + [_row(one, place) for place, one in installed]
+        rows = [_row(one) for one in own] + [_row(one) | {"scope": "fetched"} for one in fetched]
+        rows += [_row(one, place) for place, one in installed]
         print(json.dumps(rows, indent=1))
         return
     console = Console()
     if tree:
-        for one in [*own, *(one for _, one in installed)]:
+        for one in [*own, *fetched, *(one for _, one in installed)]:
             console.print(_tree(one), markup=False, highlight=False, soft_wrap=True)
         return
     console.print(_table([(None, one) for one in own]))
+    if fetched:
+        console.print("\nfetched:")
+        console.print(_table([(None, one) for one in fetched]))
     if installed:
         console.print()
         console.print(_table(list(installed)))
@@ -186,6 +204,33 @@ def report_lines(report: SkillReport) -> Iterator[str]:
     )
 
 
+def fetch_command(
+    source: Annotated[str, typer.Argument(metavar="URL@COMMIT[:FOLDER]", help="Or a tag or branch.")],
+    json_output: JsonOption = False,
+) -> None:
+    """Into your cache, by digest; nothing of the repository is run. `eval` then takes the skill's name."""
+    found = fetch(Request.parse(source))
+    origin, name = source_of(found.directory), found.directory.name
+    if json_output:
+        row = {"name": name, "digest": found.skill.digest, "directory": str(found.directory)}
+        print(json.dumps(row | {"source": origin.model_dump(mode="json")}, indent=1))
+        return
+    shipped = (data_directory("skills") / name / FILE).is_file()
+    several = sum(path.name == name for path in fetched_folders()) > 1
+    given = str(found.directory) if shipped or several else name
+    kind = "" if origin.revision == origin.commit else f" ({origin.revision})"
+    findings = validate_skill(found.directory)
+    size = skill_size(found.skill).total
+    print(f"skill   {name}: {plural(len(found.skill.files), 'file')}, about {size:,} tokens")
+    print(f"source  {origin.url}{f', folder {origin.folder}' if origin.folder else ''}")
+    print(f"commit  {origin.commit}{kind}")
+    print(f"digest  {found.skill.digest}")
+    print(f"folder  {found.directory}")
+    if findings:
+        print(f"check   {plural(len(findings), 'finding')} against the specification: liftbench skills check")
+    print(f"use     liftbench eval {given} -m provider/model")
+
+
 def install_command(
     skill: SkillArgument,
     clients: ClientOptions,
@@ -195,10 +240,8 @@ def install_command(
     json_output: JsonOption = False,
 ) -> None:
     """In this folder, or (--global) in your home."""
-    path, shipped = Path(skill), data_directory("skills") / skill
-    if not (path / "SKILL.md").is_file() and (shipped / "SKILL.md").is_file():
-        path = shipped
-    installed = install(path, clients.places(), force=force)
+    wanted = clients.places()
+    installed = install(find_skill(skill), wanted, force=force)
     if json_output:
         rows = [
             {"client": one.place.client, "directory": str(one.directory), "changed": one.changed}

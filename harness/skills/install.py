@@ -16,20 +16,29 @@ from harness.errors import UsageError, refuse_url
 from harness.files import directory_atomically
 from harness.skills.spec import FILE, skill_files, validate_skill
 
-Client = Literal["claude", "codex", "opencode", "agents"]
+Client = Literal["claude", "codex", "opencode", "cursor", "gemini", "copilot", "agents"]
+Contents = dict[str, tuple[bytes, bool]]
+"""Relative path -> (bytes, executable)."""
 
 PROJECT_FOLDERS: Final[Mapping[Client, tuple[str, ...]]] = {
     "claude": (".claude", "skills"),
     "codex": (".codex", "skills"),
     "opencode": (".opencode", "skills"),
+    "cursor": (".cursor", "skills"),
+    "gemini": (".gemini", "skills"),
+    "copilot": (".github", "skills"),
     "agents": (".agents", "skills"),
 }
-"""Relative to the project's folder; `agents` is shared by several clients."""
+"""Relative to the project's folder; `agents` is read by Codex, Cursor, Gemini CLI, Copilot and others.
+
+Sources: cursor.com/docs/context/skills, geminicli.com/docs/cli/using-agent-skills and
+docs.github.com/en/copilot/concepts/agents/about-agent-skills, as of 2026."""
 USER_FOLDERS: Final[Mapping[Client, tuple[str, ...]]] = {
     **PROJECT_FOLDERS,
     "opencode": (".config", "opencode", "skills"),
+    "copilot": (".copilot", "skills"),
 }
-"""Relative to the user's home; see opencode.ai/docs/skills."""
+"""Relative to the user's home, where it differs: opencode.ai/docs/skills, docs.github.com as above."""
 
 
 class Place(NamedTuple):
@@ -92,18 +101,25 @@ def uninstall(name: str, wanted: Sequence[Place]) -> list[Path]:
     return found
 
 
-def _contents(directory: Path) -> dict[str, tuple[bytes, bool]]:
-    """Relative path -> (bytes, executable) of the skill's files."""
-    found = {}
+def write_contents(contents: Contents, folder: Path) -> None:
+    """Write files below a folder."""
+    for name, (data, executable) in contents.items():
+        path = folder.joinpath(*name.split("/"))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+        path.chmod(0o755 if executable else 0o644)
+
+
+def _contents(directory: Path) -> Contents:
+    """The skill's files."""
+    found: Contents = {}
     for name in skill_files(directory):
         path = directory / name
         found[name] = path.read_bytes(), bool(path.stat().st_mode & 0o100)
     return found
 
 
-def _check_target(
-    source: Path, target: Path, contents: Mapping[str, tuple[bytes, bool]], *, force: bool
-) -> None:
+def _check_target(source: Path, target: Path, contents: Contents, *, force: bool) -> None:
     if target.resolve() == source:
         raise UsageError(f"{target} is the skill itself: it is installed there already")
     if not target.exists() and not target.is_symlink():
@@ -117,16 +133,12 @@ def _check_target(
         raise UsageError(f"{target} has a different skill of that name: --force replaces it")
 
 
-def _copy(contents: Mapping[str, tuple[bytes, bool]], target: Path) -> bool:
+def _copy(contents: Contents, target: Path) -> bool:
     """Write the files; False if they are there already."""
     if target.is_dir() and _contents(target) == contents:
         return False
     target.parent.mkdir(parents=True, exist_ok=True)
     with directory_atomically(target) as fresh:
         fresh.chmod(0o755)
-        for name, (data, executable) in contents.items():
-            path = fresh.joinpath(*name.split("/"))
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(data)
-            path.chmod(0o755 if executable else 0o644)
+        write_contents(contents, fresh)
     return True

@@ -16,6 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final, Literal, NamedTuple
 from urllib.parse import unquote
 
+import platformdirs
 from markdown_it import MarkdownIt
 
 from harness.errors import UsageError, did_you_mean, refuse_url
@@ -26,6 +27,8 @@ from harness.skills.frontmatter import Field, Frontmatter, FrontmatterError
 from harness.text import estimate_tokens
 
 FILE: Final = "SKILL.md"
+SOURCE: Final = "source.json"
+"""Beside a fetched skill: where it comes from."""
 FIELDS: Final = ("name", "description", "license", "compatibility", "metadata", "allowed-tools")
 CLIENT_FIELDS: Final = (
     *("when_to_use", "argument-hint", "arguments", "disable-model-invocation", "user-invocable", "model"),
@@ -155,19 +158,43 @@ class LoadedSkill:
     directory: Path
 
 
+def fetched_root() -> Path:
+    """Folder of fetched skills: DIGEST/NAME/SKILL.md, with DIGEST/source.json beside."""
+    return Path(platformdirs.user_cache_dir("liftbench")) / "skills"
+
+
+def fetched_folders() -> list[Path]:
+    """Folders of fetched skills, by name and digest."""
+    found = [path.parent for path in fetched_root().glob(f"[!.]*/*/{FILE}")]
+    return sorted(found, key=lambda path: (path.name, path.parent.name))
+
+
+def find_skill(name_or_path: str) -> Path:
+    """Folder of a skill: given as such, or by the name of a shipped or fetched one. Raises UsageError."""
+    refuse_url(name_or_path, "fetch it first (liftbench skills fetch URL@COMMIT), or pass a folder")
+    shipped = data_directory("skills")
+    for path in (Path(name_or_path), shipped / name_or_path):
+        if (path / FILE).is_file():
+            return path
+    fetched = fetched_folders()
+    found = [path for path in fetched if path.name == name_or_path]
+    if len(found) > 1:
+        folders = ", ".join(map(str, found))
+        raise UsageError(f"{len(found)} fetched skills are named {name_or_path}: give one of {folders}")
+    if not found:
+        names = sorted({path.parent.name for path in shipped.glob(f"*/{FILE}")} | {p.name for p in fetched})
+        raise UsageError(
+            f"no skill {name_or_path!r}: neither a folder with SKILL.md nor one of {', '.join(names)}"
+            f"{did_you_mean(name_or_path, names)}"
+        )
+    if read_skill(found[0]).digest != found[0].parent.name:
+        raise UsageError(f"{found[0]} was changed since it was fetched: fetch it again, or pass the folder")
+    return found[0]
+
+
 def load_skill(name_or_path: str) -> LoadedSkill:
-    """A skill by folder, or by the name of a shipped one. Raises UsageError if there is none."""
-    refuse_url(name_or_path)
-    path = Path(name_or_path)
-    if not (path / FILE).is_file():
-        shipped = data_directory("skills")
-        path = shipped / name_or_path
-        if not (path / FILE).is_file():
-            names = sorted(p.parent.name for p in shipped.glob(f"*/{FILE}"))
-            raise UsageError(
-                f"no skill {name_or_path!r}: neither a folder with SKILL.md nor one of {', '.join(names)}"
-                f"{did_you_mean(name_or_path, names)}"
-            )
+    """A skill by folder, or by the name of a shipped or fetched one. Raises UsageError if there is none."""
+    path = find_skill(name_or_path)
     return LoadedSkill(read_skill(path), path)
 
 

@@ -106,6 +106,9 @@ def test_run_asks_both_arms_keeps_the_answers_and_resumes(cases: Cases, skill: P
         assert lines["eval-7"][:2] == ["-", "-"]
         assert lines["total"][:4] == ["2/4", "50%", "4/4", "100%"]
         assert "the decision rests on `liftbench eval`" in out
+        assert "knows without skill (local/echo): 2 of 2 failed" in out and "  | Which arch?" in out
+        [kept] = (tmp_path / "runs").glob("*/benchmark.json")
+        assert json.loads(kept.read_text())["metadata"]["executor_model"] == "local/echo"
         assert "input tokens 6,000, output tokens 1,200" in out
         code, out, err = cases(*words, *own, "--json")
         assert code == 0 and "12 kept" in err and len(seen) == 12

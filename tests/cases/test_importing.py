@@ -1,4 +1,4 @@
-"""Test cases from files as upskill (0.1, 0.2, v2) and agentskills.io write them."""
+"""Test cases from files as upskill (0.1, 0.2, v2), agentskills.io and NVIDIA write them."""
 
 from __future__ import annotations
 
@@ -47,6 +47,23 @@ def test_upskill_0_2_saves_cases_beside_a_skill(tmp_path: Path) -> None:
     assert (case.id, case.prompt, case.files) == ("case-1", "Write a kernel", {"a/in.csv": "1,2\n"})
     assert case.checks == contains("sm_90", "torch")
     assert case.not_checkable == ()
+
+
+def test_nvidias_list_is_kept_in_words(tmp_path: Path) -> None:
+    """A bare list with questions: a judge model's criteria, so nothing is checked and nothing lost."""
+    entry = {"id": "q1", "question": "Tile it.", "expected_skill": "tilegym", "expected_script": None}
+    entry |= {"ground_truth": "It tiles.", "expected_behavior": ["reads SKILL.md", "runs it"], "why": "new"}
+    near = {"question": "Cook rice.", "should_trigger": False}
+    first_case, second = load_cases(write(tmp_path / "evals" / "evals.json", [entry, near]).parent.parent)
+    assert (first_case.id, first_case.prompt, first_case.checks) == ("q1", "Tile it.", ())
+    assert first_case.not_checkable == (
+        "expected_skill: tilegym",
+        "ground_truth: It tiles.",
+        "expected_behavior: reads SKILL.md",
+        "expected_behavior: runs it",
+        "why: new (a field that is not known here)",
+    )
+    assert second.id == "eval-2" and "should not be used" in second.not_checkable[0]
 
 
 def test_a_document_may_keep_its_cases_under_any_of_upskills_names(tmp_path: Path) -> None:

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from harness.cases.benchmark import benchmark
 from harness.cases.running import CasesStore, answers_of, cases_config, run_cases, tally
 from harness.cases.schema import CasesTally, Check, TestCase
 from harness.cases.scoring import Commands, verdict, worth_of
+from harness.cli.cases import print_failures
 from harness.errors import PermanentProviderError, ProviderError, UsageError
 from harness.records import ModelSpec, Reply, Request, Skill, Usage
 from harness.study.executor import LocalExecutor
@@ -144,3 +146,54 @@ def test_a_damaged_head_is_refused(tmp_path: Path) -> None:
     (store.folder / "cases.json").write_text("{")
     with pytest.raises(UsageError, match="damaged"):
         store.run()
+
+
+def test_benchmark_json_has_skill_creators_names(tmp_path: Path) -> None:
+    """Per reply and per configuration; unknown tokens and times are null; a worthless case is named."""
+    store, _, _ = run(tmp_path, echo)
+    head = store.run()
+    worths = [worth_of(case, None) for case in head.config.cases]
+    made = benchmark(head, store.load(), worths, MODEL.name)
+    assert list(made) == ["metadata", "runs", "run_summary", "notes"]
+    assert list(made["metadata"]) == [
+        *("skill_name", "skill_path", "executor_model", "analyzer_model", "timestamp"),
+        *("evals_run", "runs_per_configuration"),
+    ]
+    assert (made["metadata"]["evals_run"], made["metadata"]["runs_per_configuration"]) == ([1, 2], 2)
+    assert len(made["runs"]) == 8
+    row = made["runs"][0]
+    assert list(row) == [
+        *("eval_id", "eval_name", "configuration", "run_number", "result", "expectations", "notes")
+    ]
+    assert (row["eval_id"], row["eval_name"], row["configuration"]) == (1, "knows", "without_skill")
+    assert row["result"] == {
+        "pass_rate": 0.0,
+        "passed": 0,
+        "failed": 1,
+        "total": 1,
+        "time_seconds": None,
+        "tokens": None,
+        "tool_calls": 0,
+        "errors": 0,
+    }
+    assert row["expectations"] == [
+        {"text": "contains 'sm_90a'", "passed": False, "evidence": "the reply does not contain 'sm_90a'"}
+    ]
+    summary = made["run_summary"]
+    assert list(summary) == ["with_skill", "without_skill", "delta"]
+    assert summary["with_skill"]["pass_rate"] == {"mean": 1.0, "stddev": 0.0, "min": 1.0, "max": 1.0}
+    assert summary["without_skill"]["pass_rate"]["mean"] == 0.5
+    assert summary["delta"] == {"pass_rate": "+0.50", "time_seconds": None, "tokens": None}
+    assert any(note.startswith("echoed: worthless") for note in made["notes"])
+
+
+def test_a_failing_check_is_named_with_the_reply(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Once per case and arm, with how often; the reply is clipped, and whole on request."""
+    store, _, _ = run(tmp_path, lambda request: said("An H100.\n" + "x" * 90 + " end"))
+    print_failures(store, 40)
+    shown = capsys.readouterr().out
+    assert shown.count("knows without skill (fake/one): 2 of 2 failed") == 1
+    assert "  contains 'sm_90a': the reply does not contain 'sm_90a'" in shown
+    assert "  | An H100." in shown and " end" not in shown and "more characters (--whole)" in shown
+    print_failures(store, None)
+    assert "end" in capsys.readouterr().out

@@ -88,7 +88,7 @@ def test_plan_knows_several_skills_and_models(capsys: pytest.CaptureFixture[str]
         ({"effect": "120%", "metric": "correct"}, "a share has 100 points"),
         ({"baseline": "40", "metric": "correct"}, "--baseline 40: write a percentage from 0% to 100%"),
         ({"baseline": "40%"}, "deployed is a ratio"),
-        ({"effect": "20%", "baseline": "90%", "metric": "compiles"}, "90 % without a skill leaves less"),
+        ({"effect": "20%", "baseline": "90%", "metric": "compiles"}, "90% without a skill leaves less"),
         ({"alpha": 0.1}, "--alpha 0.1: give a number above 0 and up to 0.05"),
         ({"sd": 1e9}, "--sd 1e+09: give a number above 0 and up to 10"),
         ({"power": 0.05}, "--power 0.05: give a number above --alpha"),

@@ -64,7 +64,7 @@ def test_installed_skills_are_listed_and_removed_again(skills: Skills, tmp_path:
     [
         (["install", "src/my-skill"], "Give one or more of --claude"),
         (["uninstall", "my-skill", "--codex"], "no skill 'my-skill' is installed"),
-        (["install", "nowhere", "--codex"], "has no SKILL.md"),
+        (["install", "nowhere", "--codex"], "no skill 'nowhere'"),
         (["list", "nowhere"], "is no folder"),
     ],
 )

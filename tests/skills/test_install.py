@@ -10,6 +10,7 @@ from harness.errors import UsageError
 from harness.skills.install import Client, Place, install, places, uninstall
 
 CLIENTS: tuple[Client, ...] = ("claude", "codex", "opencode", "agents")
+FURTHER: tuple[Client, ...] = ("cursor", "gemini", "copilot")
 
 
 def make_skill(root: Path, body: str = "Body.\n", name: str = "my-skill") -> Path:
@@ -37,13 +38,17 @@ def wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Place]:
 
 
 def test_the_folders_are_those_of_the_clients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Project and user folders, as the clients' documents name them; opencode's user folder differs."""
+    """Project and user folders, as the clients' documents name them; those of opencode and Copilot differ."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     project = [p.folder.relative_to(tmp_path).as_posix() for p in places(CLIENTS, user=False)]
     user = [p.folder.relative_to(tmp_path).as_posix() for p in places(CLIENTS, user=True)]
     assert project == [".claude/skills", ".codex/skills", ".opencode/skills", ".agents/skills"]
     assert user == [".claude/skills", ".codex/skills", ".config/opencode/skills", ".agents/skills"]
+    further = [
+        [p.folder.relative_to(tmp_path).parts[0] for p in places(FURTHER, user=u)] for u in (False, True)
+    ]
+    assert further == [[".cursor", ".gemini", ".github"], [".cursor", ".gemini", ".copilot"]]
 
 
 def test_a_skill_is_copied_byte_for_byte_to_every_place(tmp_path: Path, wanted: list[Place]) -> None:
