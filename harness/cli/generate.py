@@ -60,6 +60,7 @@ def generate(
     arms: Annotated[list[str] | None, typer.Option(help="A further arm of the test: placebo.")] = None,
     base_url: BaseUrlOption = None,
     teacher_base_url: Annotated[str | None, typer.Option(help="The teacher's server.")] = None,
+    cases: Annotated[int, typer.Option(min=0, max=20, help="Test cases that the teacher writes.")] = 5,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing skill.")] = False,
     trial: TrialOptions,
     grading: GradingOptions,
@@ -100,6 +101,7 @@ def generate(
         delivery=trial.delivery,
         with_placebo=with_placebo,
         replace=force,
+        cases=cases,
     )
     record = _run(request, trial, grading, quiet=json_output)
     if json_output:
@@ -133,6 +135,8 @@ def _print_record(record: GenerationRecord) -> None:
     console = Console()
     console.print(_versions(record))
     lines = [f"* {record.why}" if record.why else "", f"written: {record.written or 'nothing'}"]
+    if record.test_cases is not None:
+        lines.append(f"test cases: {record.test_cases} in evals/evals.json (liftbench cases run)")
     if record.look is not None:
         lines.append(
             f"look {record.look.number} of lineage {record.look.lineage} at its test split: "

@@ -37,6 +37,8 @@ CLIENT_FIELDS: Final = (
 """Not in the specification, but documented by Claude Code."""
 _LINEAGE_LINES: Final = re.compile(r"^[ \t]+liftbench-[\w-]+:.*\n", re.M)
 """Lineage metadata, which is removed before a student or teacher reads SKILL.md."""
+_CASES: Final = ("evals/", "skill_meta.json")
+"""Test cases of a skill, which a student must not read."""
 DOCUMENT_LIMIT: Final = 256 << 10
 NAME_LIMIT: Final = 64
 DESCRIPTION_LIMIT: Final = 1024
@@ -113,9 +115,11 @@ def read_skill(directory: Path) -> Skill:
 
 
 def _documents(directory: Path, files: list[str]) -> dict[str, str]:
-    """The UTF-8 text files that are small enough for a prompt."""
+    """The UTF-8 text files that are small enough for a prompt, without the skill's own test cases."""
     found = {}
     for name in files:
+        if name.startswith(_CASES):
+            continue
         data = (directory / name).read_bytes()
         if len(data) <= DOCUMENT_LIMIT and b"\0" not in data:
             with contextlib.suppress(FrontmatterError):

@@ -5,14 +5,17 @@ The test split is looked at once, after the last choice; the look is logged befo
 
 from __future__ import annotations
 
+import json
 import math
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
-from harness.errors import InfraError, UsageError
+from harness.cases.importing import FILES
+from harness.errors import BudgetSpent, InfraError, ProviderError, UsageError
 from harness.files import write_atomically
 from harness.models.meter import Spent
 from harness.records import Metric, Sampling, Task, TrialRecord, utc_now
@@ -28,6 +31,7 @@ from harness.study.run import RunContext, execute, open_run
 from harness.study.store import RunStore, sole_writer
 from harness.study.study import Arms, Study, make_arms
 from harness.teaching.brief import TRACE_TOKENS, Order
+from harness.teaching.case_writing import CASES_FILE, write_cases
 from harness.teaching.record import FILE_NAME, GenerationRecord, MeasuredLift, read_record, wrote
 from harness.teaching.request import SPLITS, GenerationRequest, Split, Splits, split_tasks
 from harness.teaching.search import Evaluate, Search
@@ -149,7 +153,8 @@ class Generation:
         version = self.workshop.first(self.order, parent)
         candidates = (version.record(self.folder),)
         self._keep(candidates=candidates, chosen=version.index, why="not evaluated")
-        self._deliver(version.folder)
+        cases = self._cases(version)
+        self._deliver(self._derived(version, {}, cases) if cases else version.folder)
         return self.record
 
     def search_and_test(self, evaluate: Evaluate, test: MeasureLift) -> GenerationRecord:
@@ -172,7 +177,7 @@ class Generation:
         if found.stopped is not None:
             self._deliver(self._marked(version, look.number - 1))
             return self.record
-        final = self._marked(version, look.number)
+        final = self._marked(version, look.number, self._cases(version))
         self._deliver(final)
         self._warn_of_few_families(look)
         self.looks.add(look)
@@ -206,15 +211,34 @@ class Generation:
                 "this test cannot end in `helps`"
             )
 
-    def _marked(self, version: Version, looks: int) -> Path:
+    def _cases(self, version: Version) -> dict[str, str]:
+        """The file of test cases that the teacher writes for a version; one that has cases keeps them."""
+        request = self.request
+        if not request.cases or any((version.folder / name).is_file() for name in FILES):
+            return {}
+        try:
+            text, refused = write_cases(self.workshop.teacher, version.skill, request.cases)
+        except (ProviderError, BudgetSpent) as error:
+            self.say(f"no test cases were written: {error}")
+            return {}
+        count = 0 if text is None else len(json.loads(text)["evals"])
+        self.say(f"test cases: {count} written, {refused} refused")
+        self._keep(test_cases=count)
+        return {} if text is None else {CASES_FILE: text}
+
+    def _marked(self, version: Version, looks: int, cases: Mapping[str, str] = MappingProxyType({})) -> Path:
         """A copy with the lineage's marks: what it was refined on, how often its test split was looked at."""
         marks = replace(self.workshop.lineage, looks=looks).metadata
         for line in self.record.shortfalls[:1]:
             marks[SHORT_KEY] = line
+        return self._derived(version, marks, cases)
+
+    def _derived(self, version: Version, marks: Mapping[str, str], cases: Mapping[str, str]) -> Path:
         place = self.folder / "final"
         if place.exists():
             shutil.rmtree(place)
-        return derive(version.folder, place / version.folder.name, metadata_updates=marks)
+        out = place / version.folder.name
+        return derive(version.folder, out, changed=cases, metadata_updates=marks)
 
     def _deliver(self, folder: Path) -> None:
         """Copy the skill to where the user wants it, over what an earlier call wrote there."""

@@ -70,6 +70,8 @@ class GenerationRecord(Record):
     written: str | None = None
     written_digest: str | None = None
     """Digest of the skill as written there; a later call replaces it only while it has this digest."""
+    test_cases: int | None = None
+    """Written with the skill; None where none was asked for."""
     look: Look | None = None
     test_run: str | None = None
     tested: tuple[MeasuredLift, ...] = ()

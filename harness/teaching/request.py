@@ -96,6 +96,8 @@ class GenerationRequest:
     delivery: Delivery = "body"
     with_placebo: bool = False
     replace: bool = False
+    cases: int = 0
+    """Test cases that the teacher writes for the skill."""
 
     @property
     def old(self) -> Path | None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from filelock import FileLock
 
+from harness.cases.importing import load_cases
 from harness.cli.main import run
 from harness.skills.spec import validate_skill
 from harness.teaching.record import GenerationRecord
@@ -19,6 +20,11 @@ from tests.fakes.tiny import project_reply, write_tasks
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = ("one", "two", "three", "four", "five", "six")
 _SKILL = "---\nname: doubling\ndescription: Doubles.\n---\n\n{words}\n"
+
+EVALS = """<file path="evals/evals.json">
+{"evals": [{"id": 1, "prompt": "How many?", "assertions": [{"type": "contains", "values": ["twice"]}]}]}
+</file>
+"""
 
 Server = tuple[str, list[dict[str, Any]]]
 
@@ -30,6 +36,8 @@ def teacher_and_student(body: dict[str, Any]) -> str | Refusal:
     prompt = body["messages"][-1]["content"]
     if body["model"] == "refused":
         return Refusal()
+    if body["model"] == "teacher" and "test cases" in prompt:
+        return EVALS
     if body["model"] == "teacher":
         words = "Write a whole project." if "What readers made of it" in prompt else "Write well."
         return f'<file path="SKILL.md">\n{_SKILL.format(words=words)}</file>\n'
@@ -60,6 +68,7 @@ def generate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
         own = ["--teacher", "local/teacher", "--teacher-base-url", url, "--target", "cpu"]
         own += ["--sandbox", "local", "--tasks-root", str(tmp_path / "tasks")]
         own += ["--cache", str(tmp_path / "cache")]
+        own += [] if "--cases" in words else ["--cases", "0"]
         code = run(["generate", "Double elements fast", *own, *words])
         return code, *capsys.readouterr()
 
@@ -135,6 +144,18 @@ def test_without_evaluation_one_reply_is_enough(generate: Generate, tmp_path: Pa
     code, _, err = generate(url, *words)
     assert code == 2
     assert "--force" in err
+
+
+def test_test_cases_are_written_with_the_skill(generate: Generate, tmp_path: Path, server: Server) -> None:
+    """By one more reply of the teacher, which is kept: the same command again asks nothing."""
+    url, seen = server
+    write_tasks(tmp_path, ("one",))
+    for _ in range(2):
+        code, out, err = generate(url, "--no-eval", "--cases", "3")
+        assert code == 0, err
+        assert len(seen) == 2 and "test cases: 1 in evals/evals.json" in out
+    assert "Write 3 test cases" in seen[1]["messages"][-1]["content"]
+    assert [case.id for case in load_cases(tmp_path / "skills" / "doubling")] == ["eval-1"]
 
 
 @pytest.mark.parametrize(

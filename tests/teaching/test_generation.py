@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from harness.errors import BudgetSpent, UsageError
+from harness.errors import BudgetSpent, ProviderError, UsageError
 from harness.models.meter import Meter
 from harness.records import ModelSpec, Sampling
 from harness.skills.lineage import LookLog, lineage_of
@@ -201,6 +201,21 @@ def test_without_evaluation_a_skill_is_written_and_nothing_claimed(tmp_path: Pat
     done = make(tmp_path, worths(5), students=(), replace=True).write_only()
     assert (done.why, done.candidates[0].selection, done.look) == ("not evaluated", None, None)
     assert "worth 5" in (target / "SKILL.md").read_text()
+
+
+def test_test_cases_are_an_addition_and_their_failure_none_of_the_skill(tmp_path: Path) -> None:
+    """A provider that fails then, or cases that prove nothing: the skill is written without them."""
+    said: list[str] = []
+    broken = FakeTeacher([given(skill_text("worth 5")), ProviderError("the server is down")])
+    done = make(tmp_path, broken, students=(), cases=2, said=said).write_only()
+    assert (done.test_cases, done.written) == (None, str(tmp_path / "skills" / "rows"))
+    assert "no test cases were written: the server is down" in said
+    entry = {"id": 1, "prompt": "Say a.", "assertions": [{"type": "contains", "values": ["a"]}]}
+    vain = given(json.dumps({"evals": [entry]}) + "\n", "evals/evals.json")
+    useless = FakeTeacher([given(skill_text("worth 6")), *[vain] * 3])
+    done = make(tmp_path, useless, students=(), cases=2, name="other", replace=True, said=said).write_only()
+    assert done.test_cases == 0 and "test cases: 0 written, 1 refused" in said
+    assert not (tmp_path / "skills" / "rows" / "evals").exists()
 
 
 def test_a_teacher_that_gives_up_does_not_prevent_the_test(tmp_path: Path) -> None:
