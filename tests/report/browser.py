@@ -64,7 +64,7 @@ OPEN_ALL = """
 (async () => {
   for (let i = 0; i < 3; i++) {
     document.querySelectorAll("details").forEach((one) => { one.open = true; });
-    for (let n = 0; n < 200 && document.querySelector("details[open] > [data-z]"); n++)
+    for (let n = 0; n < 200 && document.querySelector("details[open] > .body:empty"); n++)
       await new Promise((done) => setTimeout(done, 20));
   }
 })()

@@ -25,15 +25,15 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[browser.Page]:
         yield made
 
 
-def _transcripts(folder: Path) -> str:
-    return render_html(*read_run(*run_folder(folder, 2, 2)))
+def _transcripts(folder: Path, n_tasks: int = 2) -> str:
+    return render_html(*read_run(*run_folder(folder, n_tasks, 1)))
 
 
 @pytest.mark.parametrize("name", ["transcripts", *summaries()])
 def test_nothing_overlaps_or_is_cut(page: browser.Page, tmp_path: Path, name: str) -> None:
     """At three widths, light and dark, with everything open: measured in the page, and a screenshot taken."""
     file = tmp_path / "report.html"
-    text = _transcripts(tmp_path / "run") if name == "transcripts" else render_html(summaries()[name])
+    text = _transcripts(tmp_path / "run", 20) if name == "transcripts" else render_html(summaries()[name])
     file.write_text(text, encoding="utf-8")
     for width in (400, 1280, 1920):
         for scheme in ("light", "dark"):
@@ -68,7 +68,10 @@ def test_a_compressed_report_opens(
     file.write_text(_transcripts(tmp_path / "run"), encoding="utf-8")
     page.open(file, 1280)
     assert page.value("document.querySelectorAll('#trials pre').length") == 0
-    page.value("location.hash = '#t0'")
+    for link in ("#t0", "#p1"):
+        page.value(f"location.hash = '{link}'")
+        page.value("new Promise((done) => setTimeout(done, 100))")
+        assert page.value(f"document.querySelector('{link}').open && scrollY > 500")
     page.value(browser.OPEN_ALL)
     assert page.value("document.querySelector('#t0 p.error').textContent").startswith("line 3: syntax")
     assert page.value("document.querySelectorAll('[data-z]').length") == 0 and page.messages() == []

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.outcome import Cause
 from harness.records import Diagnostic, Message, ProjectFile, Request, Sampling
 from harness.report.html import render_html
 from harness.report.source import listing
@@ -14,6 +15,7 @@ from harness.report.summary import summarise
 from harness.report.transcripts import LOG_CHARS, Transcript, read_transcript
 from harness.study.store import RunStore
 from tests.report import factories as make
+from tests.report import studies
 from tests.report.transcripts import read_run, run_folder
 
 HOSTILE = '</pre></details><script>alert(1)</script><img src=x onerror="alert(2)">\x1b[31m'
@@ -70,6 +72,32 @@ def test_a_trial_shows_what_its_folder_holds(tmp_path: Path) -> None:
     assert len(told.log) <= LOG_CHARS and told.log.startswith("...\n")
     assert [said.role for said in told.exchange] == ["system prompt", "prompt", "reply"]
     assert 'data-z="' not in text
+
+
+def test_every_turn_of_a_trial_is_shown(tmp_path: Path) -> None:
+    """Files that were asked for, feedback, and the replies of both turns, in order."""
+    trial = studies.trial_of_turns(
+        "l1/f0t0",
+        make.WITH,
+        [(Cause.COMPILE_ERROR, 1.0), (Cause.PASSED, 2.0)],
+        steps=(studies.step(("a/SKILL.md",)),),
+    )
+    store = RunStore.create(tmp_path / "run", make.run(make.families(1), turns=2))
+    said = [Message(role="system", content="system"), Message(role="user", content="task")]
+    for turn, step, more in ((0, 0, []), (0, 1, ["assistant", "tool"]), (1, 0, ["assistant", "user"])):
+        for role in more:
+            call = "id" if role == "tool" else None
+            said.append(Message(role=role, content=f"{role} {turn}", tool_call_id=call))  # type: ignore[arg-type]
+        request = Request(
+            messages=tuple(said), sampling=Sampling(), task="l1/f0t0", arm="x", repeat=0, turn=turn, step=step
+        )
+        store.write_prompt(trial.key, request)
+    told = read_transcript(store, trial)
+    roles = ["system prompt", "prompt", "reply", "file tool", "reply", "feedback", "reply"]
+    assert [one.role for one in told.exchange] == roles
+    assert [one.turn for one in told.exchange] == [0, 0, 0, 0, 0, 1, 1]
+    text = render_html(*read_run(store, [trial]))
+    assert "reply of turn 2 (0.0 kB)" in text and "<pre>user 1</pre>" in text
 
 
 def test_a_run_without_folders_says_what_is_missing(tmp_path: Path) -> None:
