@@ -124,6 +124,11 @@ class CasesStore:
         return found
 
 
+def all_case_runs(root: Path) -> list[CasesStore]:
+    """Every run of test cases below `root`, oldest first."""
+    return [CasesStore(path.parent) for path in sorted(root.glob(f"*/{_HEAD}"))]
+
+
 def run_cases(
     store: CasesStore,
     models: Mapping[str, Model],

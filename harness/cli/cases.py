@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import sys
-import textwrap
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -16,15 +15,15 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from harness.cases.benchmark import benchmark
 from harness.cases.importing import load_cases
 from harness.cases.running import CasesStore, answers_of, cases_config, run_cases, tally
-from harness.cases.schema import ArmSums, CaseAnswer, CaseRow, CasesTally, ModelTally, Rate, TestCase, Worth
+from harness.cases.schema import CaseAnswer, CasesTally, TestCase, Worth
 from harness.cases.scoring import Commands, sentence, verdict, worth_of
 from harness.cli.card import plain_table
+from harness.cli.case_runs import CLIP_CHARS, TALLY, print_failures, print_tally
 from harness.cli.options import (
     DEFAULT_RUNS,
     BaseUrlOption,
@@ -46,10 +45,7 @@ from harness.records import ModelSpec
 from harness.skills.spec import LoadedSkill, load_skill
 from harness.study.executor import LocalExecutor
 from harness.study.store import sole_writer
-from harness.text import clean, first_line, slug
-
-_CLIP_CHARS = 400
-DECIDED_ELSEWHERE = "test cases are strings; the decision rests on `liftbench eval`"
+from harness.text import first_line, slug
 
 
 def check_command(
@@ -98,7 +94,7 @@ def run_command(
         print(result.model_dump_json(indent=1))
         return 1 if problems else 0
     store = CasesStore(runs_dir / result.run_id)
-    print_failures(store, None if whole else _CLIP_CHARS)
+    print_failures(store, None if whole else CLIP_CHARS)
     print_tally(result)
     return 1 if problems else 0
 
@@ -129,6 +125,7 @@ def ask_cases(
             print(f"run {store.folder}: {len(planned)} answers, {len(store.load())} kept", file=sys.stderr)
             problems = run_cases(store, asked, LocalExecutor(4), commands=commands, observer=_print_answer)
             result = tally(store.run(), store.load(), worths)
+            write_atomically(store.folder / TALLY, result.model_dump_json(indent=1) + "\n")
             for model in config.models:
                 written = benchmark(store.run(), store.load(), worths, model.name)
                 name = "benchmark.json" if len(config.models) == 1 else f"benchmark-{slug(model.name)}.json"
@@ -184,79 +181,3 @@ def _checks(case: TestCase) -> str:
     if case.not_checkable:
         parts.append(f"not checkable {len(case.not_checkable)}")
     return ", ".join(parts) or "none"
-
-
-def print_failures(store: CasesStore, clip_chars: int | None) -> None:
-    """Of each case and arm that failed: how often, the failed checks, and one failing reply."""
-    config, answers, console = store.run().config, store.load(), Console()
-    cases = {case.id: case for case in config.cases}
-    grouped: dict[tuple[str, str, str], list[CaseAnswer]] = {}
-    for key in answers_of(config):
-        if key in answers:
-            grouped.setdefault((key.model, key.case, key.arm), []).append(answers[key])
-    for (model, name, arm), found in grouped.items():
-        failed = [one for one in found if verdict(one.outcomes) == "failed"]
-        if not failed:
-            continue
-        words = arm.partition("-")[0].replace("_", " ")
-        console.print(Text(f"{first_line(name)} {words} ({model}): {len(failed)} of {len(found)} failed"))
-        for number, outcome in enumerate(failed[0].outcomes):
-            if outcome.passed is False:
-                console.print(Text(f"  {cases[name].words(number)}: {outcome.cause}", style="red"))
-        console.print(Text(textwrap.indent(_reply_text(failed[0].reply.text, clip_chars), "  | ")))
-        console.print()
-
-
-def _reply_text(text: str, clip_chars: int | None) -> str:
-    shown = clean(text).strip() or "(empty reply)"
-    if clip_chars is None or len(shown) <= clip_chars:
-        return shown
-    return f"{shown[:clip_chars].rstrip()}\n... {len(shown) - clip_chars:,} more characters (--whole)"
-
-
-def print_tally(result: CasesTally) -> None:
-    console = Console()
-    for one in result.models:
-        head = f"{one.model} x {first_line(result.skill)}   {len(one.rows)} cases x {result.repeats} runs"
-        console.print(Text(head))
-        console.print(_table(one))
-        for name, sums in (("without", one.without_skill), ("with", one.with_skill)):
-            console.print(Text(f"{name}: {_cost(sums)}", style="dim"))
-        console.print()
-    if result.answers_owed:
-        console.print(Text(f"{result.answers_owed} answers are owed; the same command asks for them"))
-    console.print(Text(DECIDED_ELSEWHERE))
-
-
-def _table(one: ModelTally) -> Table:
-    table = plain_table("case", "without", "with", "", right=("without", "with"))
-    for row in one.rows:
-        style = "dim" if row.worth.worth == "none" else ""
-        cells = (first_line(row.case), _rate(row.without_skill), _rate(row.with_skill), _note(row))
-        table.add_row(*(Text(cell, style=style) for cell in cells))
-    total = (_rate(one.without_skill.rate), _rate(one.with_skill.rate))
-    worthless = any(row.worth.worth == "none" for row in one.rows)
-    table.add_row("total", *total, "without the worthless" if worthless else "")
-    return table
-
-
-def _note(row: CaseRow) -> str:
-    if row.worth.worth != "some":
-        return row.worth.why
-    return "tells nothing apart" if row.tells_nothing_apart else ""
-
-
-def _rate(rate: Rate) -> str:
-    """`3/5 60%`, and how many were not run."""
-    waiting = f" ({rate.not_run} not run)" if rate.not_run else ""
-    if not rate.scored:
-        return f"-{waiting}"
-    return f"{rate.passed}/{rate.scored} {rate.passed / rate.scored:.0%}{waiting}"
-
-
-def _cost(sums: ArmSums) -> str:
-    tokens = [
-        f"{name} tokens {'unknown' if count is None else f'{count:,}'}"
-        for name, count in (("input", sums.input_tokens), ("output", sums.output_tokens))
-    ]
-    return ", ".join([*tokens, f"cost {'unknown' if sums.cost_usd is None else f'${sums.cost_usd:.4f}'}"])

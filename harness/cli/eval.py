@@ -10,7 +10,8 @@ from typing import Annotated
 
 import typer
 
-from harness.cli.cases import ask_cases, print_tally, read_cases
+from harness.cli.case_runs import print_tally
+from harness.cli.cases import ask_cases, read_cases
 from harness.cli.options import (
     BaseUrlOption,
     GradingOptions,

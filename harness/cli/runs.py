@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.rule import Rule
 
 from harness.cli.card import plain_table, print_card, untrusted
+from harness.cli.case_runs import case_rows, find_case_run, print_case_runs, report_case_run, show_case
 from harness.cli.options import DEFAULT_RUNS, JsonOption, RunArgument, RunsDirOption
 from harness.errors import UsageError, did_you_mean
 from harness.records import Message, TrialKey, TrialRecord
@@ -25,7 +26,7 @@ from harness.suite.catalogue import all_tasks
 def runs(runs_dir: RunsDirOption = DEFAULT_RUNS, json_output: JsonOption = False) -> None:
     stores = all_runs(runs_dir)
     if json_output:
-        print(json.dumps([_row(store) for store in stores], indent=1))
+        print(json.dumps([*map(_row, stores), *case_rows(runs_dir)], indent=1))
         return
     table = plain_table("run", "skills", "models", "target", "scored", whole=("run",))
     for row in map(_row, stores):
@@ -33,8 +34,9 @@ def runs(runs_dir: RunsDirOption = DEFAULT_RUNS, json_output: JsonOption = False
         scored = f"{row['scored']}/{row['planned']}{lost}"
         table.add_row(row["run"], ", ".join(row["skills"]), ", ".join(row["models"]), row["target"], scored)
     Console().print(table)
-    if not table.rows:
+    if not table.rows and not case_rows(runs_dir):
         print(f"no runs below {runs_dir}")
+    print_case_runs(runs_dir)
 
 
 def _row(store: RunStore) -> dict[str, Any]:
@@ -58,6 +60,9 @@ def show(
     json_output: JsonOption = False,
 ) -> None:
     """Of one: prompt, reply, first error, and the command that grades its project again."""
+    if (cases := find_case_run(runs_dir, run)) is not None:
+        show_case(cases, trial, json_output=json_output)
+        return
     store = find_run(runs_dir, run)
     found = find_trials(store, trial)
     if json_output:
@@ -75,6 +80,9 @@ def show(
 
 def report(run: RunArgument, runs_dir: RunsDirOption = DEFAULT_RUNS, json_output: JsonOption = False) -> None:
     """These are report.html, report.json, trials.csv and the table."""
+    if (cases := find_case_run(runs_dir, run)) is not None:
+        report_case_run(cases, json_output=json_output)
+        return
     report_run(find_run(runs_dir, run), json_output=json_output)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,8 @@ from harness.cases.benchmark import benchmark
 from harness.cases.running import CasesStore, answers_of, cases_config, run_cases, tally
 from harness.cases.schema import CasesTally, Check, TestCase
 from harness.cases.scoring import Commands, verdict, worth_of
-from harness.cli.cases import print_failures
+from harness.cli.case_runs import TALLY, print_failures
+from harness.cli.main import run as command
 from harness.errors import PermanentProviderError, ProviderError, UsageError
 from harness.records import ModelSpec, Reply, Request, Skill, Usage
 from harness.study.executor import LocalExecutor
@@ -197,3 +199,32 @@ def test_a_failing_check_is_named_with_the_reply(tmp_path: Path, capsys: pytest.
     assert "  | An H100." in shown and " end" not in shown and "more characters (--whole)" in shown
     print_failures(store, None)
     assert "end" in capsys.readouterr().out
+
+
+def test_a_run_of_cases_is_in_runs_show_and_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By the end of its name: passes by arm, a case with every reply, the tally; `-` before its end."""
+    monkeypatch.setenv("COLUMNS", "140")
+    store, _, _ = run(tmp_path, echo)
+    name, where = store.folder.name[-8:], ["--runs-dir", str(tmp_path)]
+    assert command(["runs", *where]) == 0
+    assert capsys.readouterr().out.split()[-5:] == ["gpu", "fake/one", "3", "-", "-"]
+    assert command(["report", name, *where]) == 2
+    assert "has no tally yet" in " ".join(capsys.readouterr().err.split())
+    (store.folder / TALLY).write_text(counted(store).model_dump_json())
+    assert command(["runs", *where]) == 0
+    assert capsys.readouterr().out.split()[-7:] == ["gpu", "fake/one", "3", "0/2", "0%", "2/2", "100%"]
+    assert command(["runs", *where, "--json"]) == 0
+    [row] = json.loads(capsys.readouterr().out)
+    assert row["with_skill"] == {"passed": 2, "scored": 2, "not_run": 0}
+    assert command(["show", name, "know", *where]) == 0
+    shown = capsys.readouterr().out
+    assert "Which arch?" in shown and "without skill #1 (fake/one): failed" in shown
+    assert "contains 'sm_90a': the reply does not contain 'sm_90a'" in shown and "'sm_90a': passed" in shown
+    assert command(["show", str(store.folder), "o", *where]) == 2
+    assert "3 cases match 'o'; give one of knows, echoed, prose" in " ".join(capsys.readouterr().err.split())
+    assert command(["show", name, "knows", "--json", *where]) == 0
+    assert len(json.loads(capsys.readouterr().out)) == 4
+    assert command(["report", name, *where]) == 0
+    assert "without the worthless" in capsys.readouterr().out
