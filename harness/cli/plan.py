@@ -43,6 +43,7 @@ _EFFECT_PERCENT = (1, 10_000)
 _MAX_SD = 10.0
 """Of a log ratio: families that differ by a factor of 20,000."""
 _MAX_DECISIONS = 30
+_EXACT = "t approximation: below 15 families the exact test finds an effect up to 10 points less often"
 
 
 def plan(
@@ -161,6 +162,7 @@ def _print_goals(design: StudyDesign, *, json_output: bool) -> None:
     print(f"spread of families: {design.spread.source}")
     print("shares: a baseline in the middle, where replies scatter most; --baseline 0% takes fewer families")
     print("deployed: fewest if the spread came from replies alone, most if none of it did")
+    print(_EXACT)
 
 
 def _require(condition: bool, message: str) -> None:
@@ -213,7 +215,7 @@ def _lines(made: StudyPlan, unpriced: list[str]) -> Iterator[str]:
     yield f"sd between families {design.sd:.2g} of the {unit}: {design.spread.source}{parts}"
     prices = f"; unknown price: {', '.join(unpriced)} (add it with LIFTBENCH_PRICES)" if unpriced else ""
     yield f"tokens: {design.costs_source}{prices}"
-    yield "t approximation: below 15 families the exact test finds an effect up to 5 points less often"
+    yield _EXACT
     yield ""
 
 

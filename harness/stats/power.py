@@ -1,7 +1,8 @@
 """How large a study must be: power, the smallest effect that it detects, and the families that it needs.
 
 The two-sided t approximation to the sign-flip test over families (Armitage and Berry, ch. 6). With up to
-about 12 families the exact test finds up to 5 points less; from 15 up both agree within 2 points. `sd` is the
+about 12 families the exact test finds up to 5 points less (shares of few replies, which tie: up to 10); from
+15 up both agree within 2 points (shares: 4). `sd` is the
 standard deviation of the families' differences: its parts, between families and between replies, add up as in
 Miller (2024), "Adding Error Bars to Evals", arXiv 2411.00640, section 5. Nothing is simulated.
 """
