@@ -8,7 +8,16 @@ from pathlib import Path
 import pytest
 
 from harness.outcome import Cause
-from harness.records import Diagnostic, Message, ProjectFile, Request, Sampling
+from harness.records import (
+    CheckResult,
+    Diagnostic,
+    Finding,
+    Message,
+    ProjectFile,
+    Request,
+    Sampling,
+    WorkloadCheck,
+)
 from harness.report.html import render_html
 from harness.report.source import listing
 from harness.report.summary import summarise
@@ -136,3 +145,25 @@ def test_300_trials_take_less_than_3_mb(tmp_path: Path) -> None:
     assert len(trials) == 300 and text.count('data-z="') == 300 + 52
     assert len(text.encode()) < 3_000_000
     assert "They are compressed and need JavaScript" in text
+
+
+def test_workloads_show_errors_and_times_where_they_were_measured() -> None:
+    """A case that failed, with its message; a time with the speedup's interval; no empty columns."""
+    tasks = make.families(2)
+    a, b = tasks
+    case = WorkloadCheck(
+        workload="big", dtype="float32", calls=2, worst_error=7.5, allowed_error=1.0, worst_absolute=1.0,
+        finding=Finding(cause=Cause.WRONG_VALUES, message="element 3 is <wrong>\nmore"),
+    )  # fmt: skip
+    check = CheckResult(workloads=(case, case.model_copy(update={"finding": None})), finding=case.finding)
+    trials = [make.trial(a, make.WITH, Cause.WRONG_VALUES, "wrong", check=check), make.trial(b, make.WITH)]
+    summary = summarise(make.run(tasks), trials, tasks)
+    wrong, right = summary.trials
+    [big] = wrong.workloads
+    assert (big.cases, big.failed, big.worst_error, big.headline) == (2, 1, 7.5, "element 3 is <wrong>")
+    text = render_html(summary)
+    assert "1 of 2</td><td>7.5</td><td" in text and "element 3 is &lt;wrong&gt;" in text
+    times = {"student_us": 4630.4, "speedup": 2.0, "speedup_low": 1.5, "speedup_high": 2.5}
+    timed = wrong.model_copy(update={"workloads": (big.model_copy(update=times),)})
+    text = render_html(summary.model_copy(update={"trials": (timed, right)}))
+    assert "<td>4.63 ms</td>" in text and "2.00\u00d7 (1.50\u00d7, 2.50\u00d7)" in text
