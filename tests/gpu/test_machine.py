@@ -10,7 +10,9 @@ import os
 import platform
 import shutil
 import subprocess
+import time
 from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -18,9 +20,12 @@ from typing import Any, Final
 import pytest
 import torch
 
+from harness.builder.compiler_slots import balloon_bytes, counted_memory
 from harness.builder.toolchain import find_cuda
+from harness.device.machine import judge_and_worker_cpus
+from harness.judge.shared_memory import ARENA_SHARE, TorchCache
 from sandboxes.docker.gpu import cdi_device, find_toolkit
-from sandboxes.driver import driver_libraries, loader_cache
+from sandboxes.driver import driver_environment, driver_libraries, loader_cache
 from sandboxes.gpu import device_nodes
 from tests.gpu.bench import Bench, judging
 from tools.gpu_results import Fact
@@ -53,6 +58,9 @@ def test_facts(gpu: Bench, facts: dict[str, Fact]) -> None:
         "no_programs": " ".join(name for name in _PROGRAMS if not shutil.which(name)),
         "variables": " ".join(f"{name}={os.environ.get(name, '-')}" for name in _VARIABLES),
         "security_modules": modules.read_text() if modules.exists() else "-",
+        "driver_environment": str(driver_environment(driver_libraries())),
+        "memory_counted": counted_memory(),
+        "balloon_mib": balloon_bytes() >> 20,
         "available_mib": _available_mib(),
     }
     # Some machines are given their memory only as it is touched.
@@ -98,6 +106,50 @@ def test_machine(gpu: Bench, facts: dict[str, Fact]) -> None:
         "cdi": cdi,
     }
     assert memory.total_bytes > 0
+
+
+def _threads_of(cpus: frozenset[int]) -> str:
+    (cpu,) = cpus
+    return Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list").read_text().strip()
+
+
+@pytest.mark.gpu(estimate_s=1.0, rank=0)
+def test_judge_cpu(gpu: Bench, facts: dict[str, Fact]) -> None:
+    """Judge and worker have two physical cores where there are; which CPUs serve the GPU's interrupts."""
+    judge, worker = judge_and_worker_cpus()
+    if judge is None or worker is None:
+        pytest.skip("one CPU only")
+    lines = Path("/proc/interrupts").read_text().splitlines()
+    counts = [line.split()[1 : 1 + len(lines[0].split())] for line in lines[1:] if "nvidia" in line]
+    served = {lines[0].split()[at] for one in counts for at, count in enumerate(one) if count != "0"}
+    facts |= {
+        "judge_cpu": next(iter(judge)),
+        "judge_core": _threads_of(judge),
+        "worker_cpu": next(iter(worker)),
+        "worker_core": _threads_of(worker),
+        "interrupts_served_by": " ".join(sorted(served)) or "-",
+    }
+    cores = os.sched_getaffinity(0)
+    assert _threads_of(judge) != _threads_of(worker) or len({_threads_of(frozenset([c])) for c in cores}) == 1
+
+
+@pytest.mark.gpu(estimate_s=15.0, rank=6)
+def test_cache(gpu: Bench, facts: dict[str, Fact]) -> None:
+    """PyTorch's unused device memory is given back before a reveal, and an arena's memory can be had."""
+    with judging(gpu) as judge:
+        if gpu.emulated:
+            pytest.skip("PyTorch keeps no device memory here")
+        transport, device = judge.gpu.transport, judge.gpu.transport.device
+        total_bytes, cache = gpu.nvml.memory(gpu.slot.uuid).total_bytes, TorchCache()
+        torch.empty(total_bytes // 8, dtype=torch.uint8, device=device)  # dropped at once, and kept unused
+        facts["unused_mib_before"] = cache.unused_bytes(device) >> 20
+        transport.before_reveal()
+        facts["unused_mib_after"] = unused = cache.unused_bytes(device) >> 20
+        torch.empty(total_bytes * 6 // 10, dtype=torch.uint8, device=device)
+        began = time.monotonic()
+        with closing(transport.allocate(int(ARENA_SHARE * total_bytes))):
+            facts["allocated_s"] = round(time.monotonic() - began, 3)
+    assert unused < 64
 
 
 def calls(
