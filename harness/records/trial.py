@@ -25,7 +25,8 @@ class Turn(Record):
     reply: Reply
     project: str | None
     grade: Grade | None
-    """None when grading failed with an infrastructure failure (TrialRecord.failures)."""
+    """None when grading failed with an infrastructure failure (TrialRecord.failures), and before the last
+    project of a trial that was graded again."""
     steps: tuple[Step, ...] = ()
     """Calls of the file tool before `reply`; paid for like it."""
     kept: bool = False
@@ -163,6 +164,8 @@ class RunRecord(Record):
     created: str
     config: RunConfig
     lock: RunLock
+    regraded_from: str | None = None
+    """The run whose paid replies are graded again here; its models were not asked again."""
 
     @model_validator(mode="after")
     def _one_briefing(self) -> Self:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -29,7 +29,18 @@ from harness.files import finished_trials, is_storage, storage_error, temporary_
 from harness.grading.setup import GradingSetup
 from harness.models import Model
 from harness.outcome import Cause
-from harness.records import Briefing, InfraFailure, RunRecord, Skill, TrialKey, TrialRecord, Turn, utc_now
+from harness.records import (
+    Briefing,
+    InfraFailure,
+    RunConfig,
+    RunLock,
+    RunRecord,
+    Skill,
+    TrialKey,
+    TrialRecord,
+    Turn,
+    utc_now,
+)
 from harness.study.conversation import Conversation, Stopped
 from harness.study.executor import LocalExecutor
 from harness.study.plan import grading_key, plan, request_for, run_hash
@@ -71,6 +82,25 @@ class RunResult:
     """Why it stopped early; None when all trials are done."""
 
 
+class Exchange(Protocol):
+    """One trial under way."""
+
+    @property
+    def generation_key(self) -> str:
+        """Digest of what was paid for."""
+
+    @property
+    def turn(self) -> int:
+        """The current turn, or the next one."""
+
+    def finish(self) -> tuple[Turn, ...]:
+        """All turns; called again after an infrastructure failure."""
+
+
+Begin = Callable[[TrialKey, Callable[[str], None], Callable[[], bool]], Exchange]
+"""Begins a trial: its key, what is called with the name of each stage, and whether the run was stopped."""
+
+
 class Display(Protocol):
     """Shows what happens while it happens."""
 
@@ -110,17 +140,24 @@ def open_run(study: Study, context: RunContext) -> RunStore:
     image = setup.sandbox.facts().get(IMAGES_FACT)
     config, lock = study.resolve(setup.sandbox.name, setup.machine, image)
     digest = run_hash(config, lock)
-    earlier = _latest(context.runs, digest)
-    if earlier is not None and not context.fresh:
-        return earlier
-    if not context.fresh:
+    if not context.fresh and _latest(context.runs, digest) is None:
         other = replace(study, briefing="contract" if study.briefing == "full" else "full")
         alike = run_hash(*other.resolve(setup.sandbox.name, setup.machine, image))
         _refuse_unfinished(_latest(context.runs, alike), study.briefing)
+    return open_folder(config, lock, digest, context)
+
+
+def open_folder(
+    config: RunConfig, lock: RunLock, digest: str, context: RunContext, regraded_from: str | None = None
+) -> RunStore:
+    """The latest run whose name ends in `digest`, or a new one (always with `context.fresh`)."""
+    earlier = _latest(context.runs, digest)
+    if earlier is not None and not context.fresh:
+        return earlier
     created = utc_now()
     stamp = created.replace("-", "").replace(":", "")
-    name = f"{stamp}-{slug(study.name)}-{digest}"
-    record = RunRecord(run_id=name, created=created, config=config, lock=lock)
+    name = f"{stamp}-{slug('-'.join(config.skills) or 'without-skill')}-{digest}"
+    record = RunRecord(run_id=name, created=created, config=config, lock=lock, regraded_from=regraded_from)
     return RunStore.create(context.runs / name, record)
 
 
@@ -144,22 +181,20 @@ def _refuse_unfinished(store: RunStore | None, wanted: Briefing) -> None:
 
 def execute(study: Study, store: RunStore, context: RunContext) -> RunResult:
     """Run the owed trials of a study's run and store them."""
+    config, grader = store.run().config, context.setup.grader
+    asking = Asking(store, config, study.tasks_by_id, study.arms.library, context.models, grader)
+    return carry_out(store, plan(config), asking.begin, context)
+
+
+def carry_out(store: RunStore, keys: Sequence[TrialKey], begin: Begin, context: RunContext) -> RunResult:
+    """Run those of the trials that a run owes, and store them."""
     setup, say = context.setup, context.display.say
     with sole_writer(store.folder):
-        record = store.run()
-        runner = Runner(
-            store,
-            record,
-            study.tasks_by_id,
-            study.arms.library,
-            context.models,
-            setup.grader,
-            kill=setup.sandbox.stop,
-        )
+        runner = Runner(store, keys, setup.grader, begin, kill=setup.sandbox.stop)
         finished = sum(not trial.infra for trial in store.load())  # lost trials are run again
-        planned = len(plan(record.config))
-        say(f"run {store.folder}: {planned} trials, {finished} finished before")
-        with context.display.trials(planned, finished, len(context.models)) as observer:
+        say(f"run {store.folder}: {len(keys)} trials, {finished} finished before")
+        models = len({key.model for key in keys})
+        with context.display.trials(len(keys), finished, models) as observer:
             executor = LocalExecutor(context.connections)
             result = runner.execute(executor, observer, context.max_wall_s)
     if result.stopped is not None:
@@ -167,17 +202,45 @@ def execute(study: Study, store: RunStore, context: RunContext) -> RunResult:
     return result
 
 
-@dataclass
-class Runner:
-    """Runs the owed trials of one run."""
+@dataclass(frozen=True)
+class Asking:
+    """Begins trials by asking models."""
 
     store: RunStore
-    record: RunRecord
+    config: RunConfig
     tasks: Mapping[str, LoadedTask]
     skills: Mapping[str, Skill]
     """By digest."""
     models: Mapping[str, Model]
     grader: Grader
+
+    def begin(self, key: TrialKey, stage: Callable[[str], None], stopped: Callable[[], bool]) -> Conversation:
+        """The conversation of one trial."""
+        config = self.config
+        arm = next(arm for arm in config.arms if arm.id == key.arm)
+        return Conversation(
+            key,
+            request_for(key, config, self.tasks, self.skills),
+            config.turns,
+            briefing=config.briefing,
+            loaded=self.tasks[key.task],
+            skills=[self.skills[digest] for digest in arm.skills],
+            model=self.models[key.model],
+            grader=self.grader,
+            store=self.store,
+            stage=stage,
+            stopped=stopped,
+        )
+
+
+@dataclass
+class Runner:
+    """Runs the owed ones of the trials `keys`."""
+
+    store: RunStore
+    keys: Sequence[TrialKey]
+    grader: Grader
+    begin: Begin
     kill: Callable[[], None] = lambda: None
     """Ends all processes of the grader."""
 
@@ -196,7 +259,7 @@ class Runner:
         for lost in {f.project for t in before for f in t.failures if f.project is not None}:
             self.grader.lost_a_device(lost)
         done_before = {t.key for t in before if not t.infra}
-        todo = [key for key in plan(self.record.config) if key not in done_before]
+        todo = [key for key in self.keys if key not in done_before]
         timer = threading.Timer(max_wall_s or 0.0, self.stop, ["time budget", executor])
         timer.daemon = True
         if max_wall_s is not None:
@@ -255,25 +318,13 @@ class Runner:
 
     def _attempts(self, key: TrialKey, observer: Observer) -> TrialRecord | None:
         """One trial, retried after infrastructure failures: the one place that turns them into records."""
-        started, config = utc_now(), self.record.config
-        conversation = Conversation(
-            key,
-            request_for(key, config, self.tasks, self.skills),
-            config.turns,
-            briefing=config.briefing,
-            loaded=self.tasks[key.task],
-            skills=[self.skills[digest] for arm in config.arms if arm.id == key.arm for digest in arm.skills],
-            model=self.models[key.model],
-            grader=self.grader,
-            store=self.store,
-            stage=lambda stage: observer.stage(key, stage),
-            stopped=lambda: self._stopped is not None,
-        )
+        started = utc_now()
+        trial = self.begin(key, lambda stage: observer.stage(key, stage), lambda: self._stopped is not None)
         failures: list[InfraFailure] = []
         turns: tuple[Turn, ...] = ()
         while not turns and len(failures) < ATTEMPTS:
             try:
-                turns = conversation.finish()
+                turns = trial.finish()
             except Stopped:
                 return None
             except PermanentProviderError:
@@ -285,13 +336,13 @@ class Runner:
                 failures.append(_failure(told))
                 if isinstance(told, StorageError):
                     break  # a retry is useless until somebody repairs it
-                self.store.set_aside(key, conversation.turn)
+                self.store.set_aside(key, trial.turn)
                 if len(failures) < ATTEMPTS:
                     time.sleep(_PAUSE_S)
         grade = turns[-1].grade if turns else None
         return TrialRecord(
             key=key,
-            generation_key=conversation.generation_key,
+            generation_key=trial.generation_key,
             grading_key=None if grade is None else grading_key(grade),
             turns=turns,
             failures=tuple(failures),

@@ -56,6 +56,12 @@ class RunStore:
         """Append a finished trial and fsync."""
         append_line(self.folder / _TRIALS, trial.model_dump_json())
 
+    @property
+    def trials_bytes(self) -> int:
+        """Size of trials.jsonl, which only grows."""
+        path = self.folder / _TRIALS
+        return path.stat().st_size if path.exists() else 0
+
     def load(self) -> list[TrialRecord]:
         """All trials, the last one of each key; lines that are no trial are ignored."""
         path = self.folder / _TRIALS
@@ -105,6 +111,14 @@ class RunStore:
     def _exchange(self, key: TrialKey, what: str, turn: int, step: int) -> Path:
         name = f"{what}-step-{step}.json" if step else f"{what}.json"
         return self.turn_folder(key, turn) / name
+
+    def copy_exchanges(self, other: RunStore, key: TrialKey) -> None:
+        """Copy the prompts and replies of a trial of another run, except those that are here."""
+        source, target = other.folder / key.folder, self.folder / key.folder
+        for path in (p for place in (".", "turn-*") for p in source.glob(f"{place}/*.json")):
+            copy = target / path.relative_to(source)
+            if path.name.startswith(("prompt", "reply")) and not copy.exists():
+                write_atomically(copy, path.read_text())
 
     def write_project(self, key: TrialKey, project: Project, turn: int = 0) -> None:
         """Write the project's files; their paths were checked by the parser."""

@@ -131,10 +131,6 @@ class Study:
             raise UsageError(f"not for target {self.target}: {', '.join(unfit)}")
 
     @property
-    def name(self) -> str:
-        return "-".join(self.arms.named) or "without-skill"
-
-    @property
     def trials(self) -> int:
         return len(self.tasks) * len(self.models) * len(self.arms.arms) * self.repeats
 

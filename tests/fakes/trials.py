@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from harness.models import Model
 from harness.outcome import Cause, Stage
 from harness.records import (
     Arm,
@@ -27,6 +28,9 @@ from harness.records import (
     Turn,
     Usage,
 )
+from harness.study.plan import plan
+from harness.study.run import Asking, Runner
+from harness.study.store import RunStore
 from harness.suite.catalogue import LoadedTask
 
 TASKS = ("l1/rms_norm", "l1/softmax")
@@ -175,6 +179,15 @@ class FakeGrader:
     def no_project(self, finding: Finding, loaded: LoadedTask) -> Grade:
         """No project."""
         return grade(finding.cause, project=None)
+
+
+def runner(
+    store: RunStore, tasks: Mapping[str, LoadedTask], model: Model, grader: Any, *skills: Skill
+) -> Runner:
+    """Runs the trials of a run of the model fake/one."""
+    config = store.run().config
+    asking = Asking(store, config, tasks, {s.digest: s for s in skills}, {"fake/one": model}, grader)
+    return Runner(store, plan(config), grader, asking.begin)
 
 
 class Silent:

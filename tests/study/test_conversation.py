@@ -30,7 +30,6 @@ from harness.records import (
 from harness.student.skill_tool import TOOL
 from harness.study.executor import LocalExecutor
 from harness.study.plan import grading_key
-from harness.study.run import Runner
 from harness.study.store import RunStore
 from harness.suite.catalogue import LoadedTask, load_task
 from tests.fakes.projects import fake_toolchain
@@ -48,6 +47,7 @@ from tests.fakes.trials import (
     config,
     reply,
     run_record,
+    runner,
 )
 
 OVERFLOW = reply("").model_copy(update={"stop": "overflow"})
@@ -111,7 +111,7 @@ def carry_out(
     """(records, the model, how the run ended), one trial at a time."""
     model = FakeModel(say)
     judge: Any = grader or Saying()
-    run = Runner(store, store.run(), one_task(), {SKILL: A_SKILL}, {"fake/one": model}, judge)
+    run = runner(store, one_task(), model, judge, A_SKILL)
     outcome = run.execute(LocalExecutor(1), Silent())
     return store.load(), model, outcome
 
@@ -205,7 +205,7 @@ def test_a_grade_of_killed_processes_is_not_told(tmp_path: Path) -> None:
     store, executor = make_store(tmp_path), LocalExecutor(1)
     model = FakeModel(scripted(project("one")))
     judge: Any = Saying(lambda: run.stop("test", executor))
-    run = Runner(store, store.run(), one_task(), {SKILL: A_SKILL}, {"fake/one": model}, judge)
+    run = runner(store, one_task(), model, judge, A_SKILL)
     assert run.execute(executor, Silent()).stopped == "test"
     assert len(model.asked) == 1 and store.load() == []
     assert not list(store.folder.rglob("turn-1")) and not list(store.folder.rglob("check.json"))
@@ -285,7 +285,7 @@ def test_a_kernel_is_repaired_for_real(tmp_path: Path, grader: Grader) -> None:
     wanted = {"turns": 6, "arms": config().arms[:1], "tasks": (loaded.task.id,), "repeats": 1}
     store = RunStore.create(tmp_path / "run", run_record(config().model_copy(update=wanted)))
     model = FakeModel(scripted(*map(reply, texts)))
-    run = Runner(store, store.run(), {loaded.task.id: loaded}, {}, {"fake/one": model}, grader)
+    run = runner(store, {loaded.task.id: loaded}, model, grader)
     run.execute(LocalExecutor(1), Silent())
     (record,) = store.load()
     assert [t.grade.verdict for t in record.turns if t.grade is not None] == [

@@ -21,10 +21,9 @@ from harness.records import Finding, Grade, Reply, Request, Thinking, ToolCall
 from harness.student.skill_tool import TOOL
 from harness.study.executor import LocalExecutor
 from harness.study.plan import generation_key
-from harness.study.run import Runner
 from harness.study.store import RunStore
 from harness.suite.catalogue import load_task
-from tests.fakes.trials import A_SKILL, SKILL, TASKS, FakeGrader, Silent, config, reply, run_record
+from tests.fakes.trials import A_SKILL, TASKS, FakeGrader, Silent, config, reply, run_record, runner
 
 ASKED = "asked.jsonl"
 THOUGHT = Thinking(block={"type": "thinking", "thinking": "I look first.", "signature": "EqQBCkgIARABGAI="})
@@ -84,12 +83,11 @@ def die_before_file(number: int, below: Path) -> None:
 def work(folder: str, die_before: int | None) -> None:
     """Do what is owed of a run of one trial."""
     store = RunStore(Path(folder))
-    record = store.run()
     if die_before is not None:
         die_before_file(die_before, store.folder)
     tasks = {TASKS[0]: load_task(data_directory("tasks") / TASKS[0])}
     model, grader = WritingModel(store.folder.parent / ASKED), OtherEveryTime()
-    run = Runner(store, record, tasks, {SKILL: A_SKILL}, {"fake/one": model}, grader)  # type: ignore[arg-type]
+    run = runner(store, tasks, model, grader, A_SKILL)
     run.execute(LocalExecutor(1), Silent())
 
 

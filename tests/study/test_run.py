@@ -28,7 +28,6 @@ from harness.study.store import RunStore
 from harness.suite.catalogue import select_tasks
 from tests.fakes.trials import (
     A_SKILL,
-    SKILL,
     TASKS,
     FailsAt,
     FakeGrader,
@@ -36,6 +35,7 @@ from tests.fakes.trials import (
     Silent,
     reply,
     run_record,
+    runner,
 )
 
 TASK = {t.task.id: t for t in select_tasks(list(TASKS))}
@@ -65,7 +65,7 @@ def after(failing: FailsAt) -> Answer:
 def make_run(store: RunStore, answer: Answer = answers, grader: Any = None) -> tuple[Runner, FakeModel]:
     model = FakeModel(answer)
     judge = grader or FakeGrader()
-    return Runner(store, store.run(), TASK, {SKILL: A_SKILL}, {"fake/one": model}, judge), model
+    return runner(store, TASK, model, judge, A_SKILL), model
 
 
 def carry_out(store: RunStore, answer: Answer = answers, grader: Any = None) -> tuple[RunResult, FakeModel]:
@@ -181,8 +181,9 @@ def test_ctrl_c_keeps_finished_trials_and_the_same_command_finishes(store: RunSt
 @pytest.mark.parametrize("workers", [1, 3])
 def test_a_spent_budget_stops_the_run(store: RunStore, workers: int) -> None:
     """No request after the budget is spent; paid trials are kept, the others owed and not infra."""
-    run, model = make_run(store)
-    run.models = {"fake/one": Meter(Limits(max_calls=3)).wrap(model)}
+    model = FakeModel(answers)
+    metered = Meter(Limits(max_calls=3)).wrap(model)
+    run = runner(store, TASK, metered, FakeGrader(), A_SKILL)
     outcome = run.execute(LocalExecutor(workers), Silent())
     assert outcome.stopped == "call budget: 3 of 3 calls used"
     assert (outcome.finished, outcome.owed) == (3, 5)
