@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -55,9 +56,8 @@ def case_rows(root: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def print_case_runs(root: Path) -> None:
-    """One line per run of test cases and model; nothing where there is none."""
-    rows = case_rows(root)
+def print_case_runs(rows: Sequence[dict[str, Any]]) -> None:
+    """One line for each of the rows of `case_rows`; nothing where there is none."""
     if not rows:
         return
     table = plain_table("test cases", "skill", "model", "cases", "without", "with", whole=("test cases",))

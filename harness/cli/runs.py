@@ -2,55 +2,131 @@
 
 from __future__ import annotations
 
+import fnmatch
 import json
 import shlex
-from collections.abc import Sequence
+import sys
+import textwrap
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 from rich.console import Console
 from rich.rule import Rule
+from rich.table import Table
 
 from harness.cli.card import plain_table, print_card, untrusted
 from harness.cli.case_runs import case_rows, find_case_run, print_case_runs, report_case_run, show_case
 from harness.cli.options import DEFAULT_RUNS, JsonOption, RunArgument, RunsDirOption
 from harness.errors import UsageError, did_you_mean
-from harness.records import Message, TrialKey, TrialRecord
-from harness.report.write import report_run
-from harness.study.plan import plan
+from harness.records import Message, RunRecord, TrialRecord
+from harness.report import figures
+from harness.report.headline import headline
+from harness.report.run_comparison import name_of
+from harness.report.write import csv_text, report_run
 from harness.study.store import RunStore, all_runs, find_run
 from harness.suite.catalogue import all_tasks
+from harness.text import clean
+
+_COLUMNS: Final = (
+    "run", "created", "model", "skill", "control", "target", "scored", "planned", "lost", "metric",
+    "decision", "lift", "low", "high", "p_value", "regraded_from", "folder",
+)  # fmt: skip
+Globs = Sequence[str] | None
+_NOT_NAMES: Final = 56
+"""Columns of the table that are not the model and the skill."""
 
 
-def runs(runs_dir: RunsDirOption = DEFAULT_RUNS, json_output: JsonOption = False) -> None:
-    stores = all_runs(runs_dir)
+def runs(
+    skill: Annotated[list[str] | None, typer.Option(help="Only these skills; globs, repeatable.")] = None,
+    model: Annotated[list[str] | None, typer.Option(help="Only these models; globs, repeatable.")] = None,
+    runs_dir: RunsDirOption = DEFAULT_RUNS,
+    csv_output: Annotated[bool, typer.Option("--csv", help="Print CSV on stdout.")] = False,
+    json_output: JsonOption = False,
+) -> None:
+    """One line per model and skill; the lift is that of the primary metric."""
+    listed = _listed(runs_dir, skill, model)
+    rows = [row for one in listed for row in _rows(*one)]
+    cases = [row for row in case_rows(runs_dir) if _chosen([row["skill"]], [row["model"]], skill, model)]
     if json_output:
-        print(json.dumps([*map(_row, stores), *case_rows(runs_dir)], indent=1))
-        return
-    table = plain_table("run", "skills", "models", "target", "scored", whole=("run",))
-    for row in map(_row, stores):
-        lost = f", {row['lost']} lost" if row["lost"] else ""
-        scored = f"{row['scored']}/{row['planned']}{lost}"
-        table.add_row(row["run"], ", ".join(row["skills"]), ", ".join(row["models"]), row["target"], scored)
-    Console().print(table)
-    if not table.rows and not case_rows(runs_dir):
-        print(f"no runs below {runs_dir}")
-    print_case_runs(runs_dir)
+        print(json.dumps([*rows, *cases], indent=1))
+    elif csv_output:
+        print(csv_text(_COLUMNS, [[row[name] for name in _COLUMNS] for row in rows]), end="")
+    else:
+        console = Console()
+        if rows:
+            console.print(_table(rows, console.width))
+        print_case_runs(cases)
+        if not rows and not cases:
+            chosen = " of that skill and model" if skill or model else ""
+            print(f"no runs{chosen} below {runs_dir}")
 
 
-def _row(store: RunStore) -> dict[str, Any]:
-    config, trials = store.run().config, store.load()
-    lost = sum(trial.infra for trial in trials)
-    return {
-        "run": store.folder.name,
-        "skills": list(config.skills),
-        "models": [m.name for m in config.models],
+def _listed(runs_dir: Path, skills: Globs, models: Globs) -> Iterator[tuple[RunStore, RunRecord]]:
+    """Runs with a skill and a model of these globs; one that cannot be read is named on stderr."""
+    for store in all_runs(runs_dir):
+        try:
+            run = store.run()
+        except UsageError as error:
+            print(f"left out: {clean(str(error))}", file=sys.stderr)
+            continue
+        if _chosen(run.config.skills, [spec.name for spec in run.config.models], skills, models):
+            yield store, run
+
+
+def _chosen(skills: Sequence[str], models: Sequence[str], of_skills: Globs, of_models: Globs) -> bool:
+    """Whether one of the skills and one of the models, with or without provider, matches; no glob is any."""
+    names = [part for name in models for part in (name, name.partition("/")[2])]
+    return all(
+        not globs or any(fnmatch.fnmatchcase(name, glob) for name in known for glob in globs)
+        for known, globs in ((skills, of_skills), (names, of_models))
+    )
+
+
+def _rows(store: RunStore, run: RunRecord) -> Iterator[dict[str, Any]]:
+    """One per comparison, or one for a run that compares nothing."""
+    config, head = run.config, headline(store)
+    common: dict[str, Any] = {
+        "run": run.run_id,
+        "created": run.created,
         "target": config.target,
-        "scored": len(trials) - lost,
-        "lost": lost,
-        "planned": len(plan(config)),
+        "scored": head.scored,
+        "planned": head.planned,
+        "lost": head.lost,
+        "metric": config.metric,
+        "regraded_from": run.regraded_from,
+        "folder": str(store.folder),
     }
+    nothing = dict.fromkeys(("control", "decision", "unit", "lift", "low", "high", "p_value"))
+    names = {"model": ", ".join(m.model for m in config.models), "skill": ", ".join(config.skills) or None}
+    for row in head.rows or [None]:
+        yield common | (nothing | names if row is None else row.model_dump())
+
+
+def _table(rows: Sequence[dict[str, Any]], width: int) -> Table:
+    """The end of a run's name is enough for other commands."""
+    table = plain_table("run", "date", "trials", "model", "skill", "lift", "decision")
+    room = max(10, (width - _NOT_NAMES) // 2)
+    before = None
+    for row in rows:
+        lost = f"\n{row['lost']} lost" if row["lost"] else ""
+        head = (short_run(row["run"]), row["created"][:10], f"{row['scored']}/{row['planned']}{lost}")
+        against = "" if row["control"] in (None, "without skill") else f" against {row['control']}"
+        again = " (graded again)" if row["regraded_from"] else ""
+        names = (row["model"], f"{row['skill'] or '-'}{against}{again}")
+        lift = "-" if row["lift"] is None else figures.change(row["unit"], row["lift"])
+        metric = "emulated" if row["metric"] == "correct_emulated" else row["metric"]
+        cells = [*(head if row["folder"] != before else ("", "", ""))]
+        cells += ["\n".join(textwrap.wrap(clean(name), room)) for name in names]
+        table.add_row(*map(untrusted, (*cells, f"{lift}\n{metric}", row["decision"] or "-")))
+        before = row["folder"]
+    return table
+
+
+def short_run(name: str) -> str:
+    """The end of a run's name, which is enough for every command."""
+    return name.rpartition("-")[2] if "-" in name else name
 
 
 def show(
@@ -84,11 +160,6 @@ def report(run: RunArgument, runs_dir: RunsDirOption = DEFAULT_RUNS, json_output
         report_case_run(cases, json_output=json_output)
         return
     report_run(find_run(runs_dir, run), json_output=json_output)
-
-
-def name_of(key: TrialKey) -> str:
-    """`task/model/arm/repeat`, as `show` takes it."""
-    return f"{key.task}/{key.model}/{key.arm}/{key.repeat}"
 
 
 def find_trials(store: RunStore, part: str) -> list[TrialRecord]:

@@ -32,11 +32,7 @@ def summarise(run: RunRecord, trials: Sequence[TrialRecord], families: Mapping[s
         raise UsageError(f"no family known for {', '.join(missing)}: give the folder that holds these tasks")
     finished, unplanned = _planned(run, trials)
     grades = [t.grade for t in finished if t.grade is not None and t.verdict is not Verdict.INFRA]
-    gap, leaked = gaps(finished), leaked_tasks(run)
-    by_arm: _ByArm = {(model.name, arm.id): [] for model in config.models for arm in config.arms}
-    for trial in finished:
-        if trial.key.task not in leaked:
-            by_arm[trial.key.model, trial.key.arm].append(trial)
+    gap, leaked, by_arm = gaps(finished), leaked_tasks(run), _by_arm(run, finished)
     scored_run = _scored_run(run, by_arm, families, gap)
     compared = comparisons(scored_run)
     head, progress = _head(run, families, grades), _progress(run, finished, unplanned)
@@ -54,6 +50,7 @@ def summarise(run: RunRecord, trials: Sequence[TrialRecord], families: Mapping[s
         check_gap=gap[1],
         detectable=detectable(config.metric, counted, config.repeats, config.alpha),
         warnings=(
+            *_regraded_warning(run),
             *_warnings(head, progress, replies, grades),
             *_copied_warning(run, finished),
             *unread_warnings(run, readings),
@@ -67,6 +64,21 @@ def summarise(run: RunRecord, trials: Sequence[TrialRecord], families: Mapping[s
         build_failures=build_failure_groups(rows, config.arms),
         trials=tuple(rows),
     )
+
+
+def score_run(run: RunRecord, trials: Sequence[TrialRecord]) -> ScoredRun:
+    """The scores of every model and arm, without tasks that a skill repeats."""
+    finished, _ = _planned(run, trials)
+    return _scored_run(run, _by_arm(run, finished), run.lock.families, gaps(finished))
+
+
+def _by_arm(run: RunRecord, finished: Sequence[TrialRecord]) -> _ByArm:
+    leaked = leaked_tasks(run)
+    by_arm: _ByArm = {(model.name, arm.id): [] for model in run.config.models for arm in run.config.arms}
+    for trial in finished:
+        if trial.key.task not in leaked:
+            by_arm[trial.key.model, trial.key.arm].append(trial)
+    return by_arm
 
 
 def _planned(run: RunRecord, trials: Sequence[TrialRecord]) -> tuple[list[TrialRecord], int]:
@@ -208,6 +220,11 @@ def _warnings(
     flagged = [flag for g in grades if g.timing for flag in g.timing.flags]
     if mismatched := flagged.count("clock_mismatch"):
         yield f"{plural(mismatched, 'trial')} with clock_mismatch: scored by the slower clock"
+
+
+def _regraded_warning(run: RunRecord) -> Iterable[str]:
+    if run.regraded_from is not None:
+        yield f"the replies of {clean(run.regraded_from)}, graded again: no model was asked"
 
 
 def _copied_warning(run: RunRecord, trials: Iterable[TrialRecord]) -> Iterable[str]:

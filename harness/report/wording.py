@@ -36,9 +36,14 @@ _COUNTED: Final = {
 
 def model_name(summary: Summary, name: str) -> str:
     """`provider/model` without the provider; a recording has the name of the model that it recorded."""
-    provider, _, model = name.partition("/")
     labels = summary.replies.model_labels
-    if provider == "replay" and len(labels) == 1 and len(summary.head.models) == 1:
+    return short_model(name, labels if len(summary.head.models) == 1 else ())
+
+
+def short_model(name: str, labels: Sequence[str]) -> str:
+    """The same of a run of one model, whose replies have these labels."""
+    provider, _, model = name.partition("/")
+    if provider == "replay" and len(labels) == 1:
         model = labels[0].partition("/")[2] or labels[0]
     return clean(model or name)
 

@@ -11,7 +11,7 @@ import json
 import sys
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +23,7 @@ from harness.outcome import Verdict
 from harness.records import TrialRecord
 from harness.report import figures, wording
 from harness.report.comparison_schema import MetricRow
+from harness.report.headline import keep_headline
 from harness.report.html import TEMPLATES, render_html
 from harness.report.schema import ArmSummary, Summary, TrialRow
 from harness.report.summary import summarise
@@ -50,14 +51,18 @@ def _cell(value: object) -> object:
     return "'" + text if text.startswith(_FORMULA) else text
 
 
-def trials_csv(trials: Sequence[TrialRow]) -> str:
-    """One line per trial, RFC 4180 with \\n; an empty cell is unknown or not reached."""
+def csv_text(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """RFC 4180 with \\n; no cell is evaluated by a spreadsheet, None is an empty one."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for row in trials:
-        writer.writerow([_cell(getattr(row, column)) for column in COLUMNS])
+    writer.writerow(columns)
+    writer.writerows([_cell(value) for value in row] for row in rows)
     return out.getvalue()
+
+
+def trials_csv(trials: Sequence[TrialRow]) -> str:
+    """One line per trial; an empty cell is unknown or not reached."""
+    return csv_text(COLUMNS, ([getattr(row, column) for column in COLUMNS] for row in trials))
 
 
 def junit_xml(summary: Summary) -> str:
@@ -164,9 +169,10 @@ def report_run(store: RunStore, *, json_output: bool, quiet: bool = False) -> Su
 
     With `quiet` nothing is printed.
     """
-    run, trials = store.run(), store.load()
+    run, size, trials = store.run(), store.trials_bytes, store.load()
     summary = summarise(run, trials, run.lock.families)
     write_reports(store.folder, summary, {one.key.folder: read_transcript(store, one) for one in trials})
+    keep_headline(store, summary, size)
     if quiet:
         return summary
     if json_output:
@@ -195,7 +201,7 @@ def _loss_lines(summary: Summary, trials: Sequence[TrialRecord]) -> list[str]:
         lines.append(f"  and {len(reasons) - _REASONS} other reasons: see report.html")
     planned = summary.progress.planned
     head = f"warning: {len(lost)} of {planned} trials are lost to failures that are not the student's"
-    return [f"{head}; the same `eval` tries them again", *lines]
+    return [f"{head}; the same command tries them again", *lines]
 
 
 if __name__ == "__main__":

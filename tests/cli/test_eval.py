@@ -344,7 +344,7 @@ def test_lost_trials_are_told_once_with_a_count(make_place: MakePlace) -> None:
         words = ["-m", "local/m", "--base-url", url, "--runs", "3", "--metric", "compiles"]
         code, out, err = place.run(*words)
         assert code == 0, err
-        assert "warning: 3 of 6 trials are lost" in err and "the same `eval` tries them again" in err
+        assert "warning: 3 of 6 trials are lost" in err and "the same command tries them again" in err
         assert "  3 x provider: local/m: the provider refused the request (400): no thanks." in err
         assert err.count("no thanks") == 2  # where it was first seen, and in the warning
         assert "3 trials lost to infra" in out

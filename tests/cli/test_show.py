@@ -10,8 +10,9 @@ import pytest
 from rich.console import Console
 
 from harness.cli.main import command_tree
-from harness.cli.runs import find_trials, name_of, print_matches
+from harness.cli.runs import find_trials, print_matches
 from harness.errors import UsageError
+from harness.report.run_comparison import name_of
 from harness.study.store import RunStore
 from tests.report import factories as make
 
