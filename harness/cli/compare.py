@@ -96,7 +96,7 @@ def regrade(
         )
     with closing(make_grading_setup(grading)) as setup:
         context = RunContext(setup, {}, runs_dir, max_wall, max_connections, StderrDisplay(), fresh)
-        made = regrade_run(source, chosen, context)
+        made = regrade_run(source, chosen, context, emulate=emulate)
     summary = report_run(made, json_output=False, quiet=True)
     found = compare_runs(store, made)
     if json_output:
@@ -117,13 +117,15 @@ def _lines(found: RunComparison, width: int) -> Iterable[Line]:
     for name, side in (("A", found.a), ("B", found.b)):
         yield from _side(name, side, width)
     yield "", ""
-    yield ("what differs" if found.changes else "nothing differs but the replies"), "bold"
+    yield (
+        ("what differs" if found.changes else "nothing differs in what was asked and by what it was graded"),
+        "bold",
+    )
     for change in found.changes:
         yield from _wrapped(f"{change.what}: {change.a} -> {change.b}", width)
     for note in (*found.unpaired, *(f"{task}: {why}" for task, why in found.left_out.items())):
         yield from _wrapped(f"not compared: {note}", width, "yellow")
     for cell in found.cells:
-        yield "", ""
         yield from _cell(cell, width)
     yield "", ""
     yield from _verdicts(found, width)
@@ -152,6 +154,11 @@ def _columns(label: str, cells: Sequence[str]) -> str:
 
 
 def _cell(cell: Cell, width: int) -> Iterable[Line]:
+    """A table of metrics; what was not measured stands with the levels only."""
+    shown = [row for row in cell.rows if cell.what == "level" or not row.not_measured]
+    if not shown:
+        return
+    yield "", ""
     models, labels = ((cell.model_a, cell.model_b), (cell.label_a, cell.label_b))
     both = " x ".join(" -> ".join(dict.fromkeys(names)) for names in (models, labels))
     what = ", lift over no skill" if cell.what == "lift" else ""
@@ -160,13 +167,13 @@ def _cell(cell: Cell, width: int) -> Iterable[Line]:
         yield line, "bold"
     interval = f"{figures.confidence(ALPHA)}, by family"
     yield _columns("", ("A", "B", "change", interval, "adj. p")), "dim"
-    for row in cell.rows:
+    for row in shown:
         yield from _row(cell, row, width)
 
 
 def _row(cell: Cell, row: PairedRow, width: int) -> Iterable[Line]:
     if row.not_measured:
-        yield from _wrapped(f"{row.label:<{_LABEL - 2}}not measured ({row.not_measured})", width, "dim")
+        yield from _wrapped(f"{row.label:<{_LABEL - 2}} not measured ({row.not_measured})", width, "dim")
         return
     worded = figures.change if cell.what == "lift" else figures.level
     cells = [worded(row.unit, row.control), worded(row.unit, row.treatment)]

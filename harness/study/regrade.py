@@ -146,9 +146,10 @@ class Regraded:
         return grade
 
 
-def regrade(source: Source, target: Target, context: RunContext) -> RunStore:
+def regrade(source: Source, target: Target, context: RunContext, *, emulate: bool = True) -> RunStore:
     """Grade a run's replies here; the new run, or the one that the same call began before.
 
+    `emulate`: whether the grader of `context` checks CUDA projects on the emulated GPU where there is none.
     Raises UsageError if a workload does not fit in memory, and KeyboardInterrupt after everything was
     stopped.
     """
@@ -162,7 +163,7 @@ def regrade(source: Source, target: Target, context: RunContext) -> RunStore:
     }
     lock = record.lock.model_copy(update=here)
     # Another hash than that of any `eval`, which must not resume in this folder.
-    digest = digest_of([run_hash(config, lock), record.run_id, setup.machine.digest])[:8]
+    digest = digest_of([run_hash(config, lock), record.run_id, setup.machine.digest, emulate])[:8]
     store = open_folder(config, lock, digest, context, record.run_id)
     for key in source.paid:
         store.copy_exchanges(source.store, key)

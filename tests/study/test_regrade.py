@@ -122,6 +122,8 @@ def test_the_same_command_resumes_and_fresh_begins_again(tmp_path: Path) -> None
     assert again(store, tmp_path, grader)[0].folder == made.folder and grader.graded == 1
     assert {t.verdict for t in made.load()} == {Verdict.BUILD_FAILED}
     source = read_source(store, store.run(), LOADED, "cpu")
+    other = regrade(source, "cpu", context(tmp_path, FakeGrader()), emulate=False)
+    assert other.folder != made.folder
     fresh = replace(context(tmp_path / "other", FakeGrader()), fresh=True)
     assert len(regrade(source, "cpu", fresh).load()) == 8
 
