@@ -1,8 +1,7 @@
 """The demo: recorded replies of a real model, graded for real on this machine.
 
-First the CPU target (build, check, time, lift), then, while time remains, the sm_90 build stage of
-the recorded CUDA replies. What was not reached is owed: running it again completes it.
-Everything it uses (tasks, skill, prompts, replies) is frozen in this folder.
+First a few replies on the CPU target (build, check, time), then the sm_90 builds of a recorded study: does a
+skill make the model's CUDA projects build? What was not reached is owed: running it again completes it.
 """
 
 from __future__ import annotations
@@ -15,22 +14,16 @@ import time
 from pathlib import Path
 
 HERE = Path(os.path.relpath(Path(__file__).resolve().parent))
+STUDY = HERE.parent / "studies" / "cuda-kernel-builder"
 RUNS = Path("runs") / "demo"
+CPU_TASK = "l1/softmax"
 
 
-def evaluate(target: str, metric: str, repeats: int, wall_s: float) -> int:
-    """One `liftbench eval` over a recording; its exit code."""
-    command = [
-        *(sys.executable, "-m", "harness.cli.main", "eval", str(HERE / "skills" / "cuda-kernel-builder")),
-        *("-m", f"replay/{HERE / 'recordings' / target}", "--tasks-root", str(HERE / "tasks")),
-        *("--target", target, "--metric", metric, "--runs", str(repeats)),
-        *("--sandbox", "auto,local", "--runs-dir", str(RUNS), "--max-wall", f"{max(wall_s, 1):.0f}"),
-        *("--max-connections", "8", "--no-emulate"),
-    ]
-    for task in sorted(
-        {p.name.replace("__", "/") for p in (HERE / "recordings" / target / "replies").iterdir()}
-    ):
-        command += ["--tasks", task]
+def evaluate(folder: Path, recording: str, *more: str) -> int:
+    """One `liftbench eval` of repeat 0 over a recording; its exit code."""
+    command = [sys.executable, "-m", "harness.cli.main", "eval", str(folder / "skills/cuda-kernel-builder")]
+    command += ["-m", f"replay/{folder / recording}", "--tasks-root", str(folder / "tasks"), "--runs", "1"]
+    command += ["--sandbox", "auto,local", "--runs-dir", str(RUNS), *more]
     return subprocess.run(command, check=False).returncode
 
 
@@ -41,16 +34,16 @@ def main() -> int:
     budget = parser.parse_args().max_wall
     start = time.monotonic()
     print("== 1/2  CPU target: build, check and time recorded replies", flush=True)
-    code = evaluate("cpu", "deployed", 2, budget)
-    left = budget - (time.monotonic() - start)
-    if code == 0 and left > 5:
-        print("\n== 2/2  CUDA target: build recorded replies for sm_90", flush=True)
-        code = evaluate("cuda", "compiles", 1, left)
-    elif code == 0:
-        print("\n== 2/2  CUDA target: not measured (time budget); run it again to complete it")
-    print(
-        f"\n{time.monotonic() - start:.0f} s. Replies: demo/recordings/*/recording.json says whose and when."
+    code = evaluate(
+        HERE, "recordings/cpu", "--target", "cpu", "--tasks", CPU_TASK, "--max-wall", f"{budget:.0f}"
     )
+    left = budget - (time.monotonic() - start)
+    if code == 0:
+        print("\n== 2/2  CUDA target: does a skill make a model's projects build for sm_90?", flush=True)
+        more = ("--metric", "compiles", "--no-emulate", "--max-connections", "8")
+        wall = f"{max(left, 1):.0f}"
+        code = evaluate(STUDY, "recording-contract", "--target", "cuda", "--max-wall", wall, *more)
+    print(f"\n{time.monotonic() - start:.0f} s. Whose replies these are: demo/README.md, {STUDY}/README.md")
     return code
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 
 import pytest
 
 from harness.models.recording import RecordingMismatch, ReplayModel, load
-from harness.records import ModelSpec, Sampling
+from harness.records import Briefing, ModelSpec, Sampling
 from harness.report.schema import Summary
 from harness.skills.overlap import excluded_tasks
 from harness.skills.spec import load_skill
@@ -21,6 +22,8 @@ from harness.suite.catalogue import LoadedTask, select_tasks
 ROOT = Path(__file__).resolve().parent.parent
 STUDIES = sorted(path.parent for path in (ROOT / "studies").glob("*/report.json"))
 assert STUDIES
+CUDA = ROOT / "studies" / "cuda-kernel-builder"
+BUILDER, STALE = "cuda-kernel-builder", "pybind-cuda-kernels"
 
 
 def whole_tasks(study: Path) -> list[LoadedTask]:
@@ -87,3 +90,34 @@ def test_the_report_is_of_this_recording_and_its_figures_stand_in_the_text(study
     for comparison in summary.comparisons:
         assert comparison.conclusion.reason in text
         assert comparison.conclusion.decision in text
+
+
+@pytest.mark.parametrize(
+    ("part", "briefing", "repeats"), [("recording-contract", "contract", 1)], ids=lambda value: str(value)
+)
+def test_every_prompt_of_the_cuda_study_has_its_reply(part: str, briefing: Briefing, repeats: int) -> None:
+    """Every planned cell of each recorded repeat was answered, to the very prompt, and nothing else."""
+    tasks = select_tasks([], CUDA / "tasks")
+    recording = load(CUDA / part)
+    assert recording.manifest.briefing == briefing
+    assert {t.task.id: t.task.digest for t in tasks} == recording.manifest.tasks
+    model = ReplayModel(ModelSpec(name=f"replay/{CUDA / part}"))
+    asked = {}
+    for name, with_placebo in ((BUILDER, True), (STALE, False)):
+        arms = make_arms([load_skill(str(CUDA / "skills" / name)).skill], with_placebo=with_placebo)
+        assert arms.digests.items() <= recording.manifest.skills.items()
+        for loaded, arm, repeat in itertools.product(tasks, arms.arms, range(repeats)):
+            told = {"sampling": Sampling(), "repeat": repeat, "briefing": briefing}
+            skills = [arms.library[digest] for digest in arm.skills]
+            request = make_request(loaded.task, "cuda", arm, skills, **told)
+            asked[loaded.task.id, arm.id, repeat] = model.complete(request)
+    assert len(asked) == len(recording.replies)
+    assert {reply.model_label for reply in asked.values()} == {"claude (exact version unknown)"}
+
+
+def test_the_cuda_study_is_large_enough_and_does_not_leak() -> None:
+    """Twelve tasks of as many families, and none whose solution a skill holds."""
+    tasks = select_tasks([], CUDA / "tasks")
+    assert len({t.task.family for t in tasks}) == len(tasks) == 12
+    for name in (BUILDER, STALE):
+        assert excluded_tasks([load_skill(str(CUDA / "skills" / name))], tasks) == {}

@@ -13,7 +13,6 @@ pytest.importorskip("torch", reason="needs torch (pip install torch)")
 from harness.builder.toolchain import Toolchain
 from harness.device.emulated.engine import lacks
 from harness.device.machine import machine_facts
-from harness.files import data_directory
 from harness.grading.emulation import outcome_of
 from harness.grading.grade import Grader
 from harness.grading.workers import GradeSettings
@@ -124,12 +123,15 @@ def test_kernelbench_problems(emulating: Grader, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_demos_recorded_replies(emulating: Grader) -> None:
+@pytest.mark.parametrize("task", ["l1/argmax", "l1/column_sum", "l1/silu_and_mul"])
+def test_recorded_replies(task: str, emulating: Grader) -> None:
     """Whatever of them compiles is right."""
-    replies = load(data_directory("demo") / "recordings/cuda").replies
-    assert replies
+    study = Path(__file__).parents[2] / "studies/cuda-kernel-builder"
+    replies = load(study / "recording-contract").replies
+    [loaded] = select_tasks([task])
     for key, recorded in replies.items():
-        [loaded] = select_tasks([key.task.replace("__", "/")])
+        if key.task != task.replace("/", "__"):
+            continue
         project = parse_reply(recorded.reply)
         assert isinstance(project, Project)
         grade = emulating.grade(project, loaded)

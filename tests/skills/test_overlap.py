@@ -15,7 +15,7 @@ from harness.files import data_directory
 from harness.grading.grade import Grader
 from harness.outcome import Verdict
 from harness.records import Origin, Project, ProjectFile, Provenance, Reply
-from harness.records.project import COPIED, COPIED_SHARE, EVIDENT_ROWS, EVIDENT_TOKENS
+from harness.records.project import COPIED, COPIED_SHARE, EVIDENT_TOKENS
 from harness.skills.lineage import Lineage
 from harness.skills.overlap import (
     Leak,
@@ -154,8 +154,7 @@ def test_every_expert_is_found_for_either_target(task: str) -> None:
 
 def replies() -> Iterator[tuple[LoadedTask, Project]]:
     """Every recorded reply that holds a project, with its task as it is now."""
-    folders = [ROOT / "demo/recordings/cpu", ROOT / "demo/recordings/cuda"]
-    for folder in [*folders, *sorted((ROOT / "studies").glob("*/recording"))]:
+    for folder in [ROOT / "demo/recordings/cpu", *sorted((ROOT / "studies").glob("*/recording*"))]:
         for path in sorted((folder / "replies").glob("*/*/*.json")):
             parsed = parse_reply(Reply.model_validate(json.loads(path.read_text())["reply"]))
             if isinstance(parsed, Project):
@@ -166,7 +165,7 @@ def test_no_recorded_reply_is_flagged() -> None:
     """Models that have seen none of it share a few rows of idiom: the figures that docs/judging.md has."""
     found = [provenance(parsed, loaded) for loaded, parsed in replies()]
     assert len(found) >= 60
-    assert max(one.common for one in found) < EVIDENT_ROWS
+    assert [one.flags for one in found if one.flags] == []
     assert max(one.origin.longest for one in found if one.origin) < EVIDENT_TOKENS
     assert max(one.share for one in found) < COPIED_SHARE
 
