@@ -96,12 +96,10 @@ class EvalProgress:
         model = f" {key.model}" if self._several_models else ""
         which = f"{key.task} {key.arm.partition('-')[0]} #{key.repeat}{model}"
         times = ", ".join(filter(None, (clock_text(self._clock() - self._start), self._eta())))
-        result = str(trial.verdict)
+        result = trial.result
         timing = trial.grade.timing if trial.grade is not None else None
         if trial.verdict is Verdict.CORRECT and timing is not None:
             result += f" {timing.speedup.value:.2f}x"
-        if trial.grade is not None and trial.grade.emulated is not None:
-            result += f" (emulated: {trial.grade.emulated.outcome})"
         return f"[{self._finished}/{self._planned}] {which}: {result}, {times}{self._why(trial)}"
 
     def _eta(self) -> str:

@@ -209,8 +209,7 @@ def print_trial(store: RunStore, trial: TrialRecord, console: Console) -> None:
             print_card(turn.grade, console, name_of(trial.key), all_kernels=True)
     for failure in trial.failures:
         console.print(untrusted(f"infra failure at {failure.at}: {failure.cause}: {failure.message}"))
-    graded = [t.index for t in trial.turns if t.project is not None and not t.kept]
-    last = store.turn_folder(trial.key, graded[-1] if graded else 0)
+    last = store.turn_folder(trial.key, trial.project_turn or 0)
     if (last / "build.log").is_file():
         console.print(f"build log: {last / 'build.log'}", highlight=False)
     if (last / "project").is_dir():

@@ -84,6 +84,18 @@ class TrialRecord(Record):
         grade = self.grade
         return Verdict.INFRA if self.infra or grade is None else grade.verdict
 
+    @property
+    def project_turn(self) -> int | None:
+        """The last turn with a project of its own; None without one."""
+        found = [turn.index for turn in self.turns if turn.project is not None and not turn.kept]
+        return found[-1] if found else None
+
+    @property
+    def result(self) -> str:
+        """The verdict, and beside it what the emulated GPU found."""
+        emulated = self.grade.emulated if self.grade is not None else None
+        return str(self.verdict) + (f" (emulated: {emulated.outcome})" if emulated is not None else "")
+
     @model_validator(mode="after")
     def _graded_unless_infra(self) -> Self:
         if self.infra and not self.failures:

@@ -314,15 +314,9 @@ def _verdicts(same: Sequence[tuple[TrialRecord, TrialRecord]]) -> Iterable[Verdi
     """Verdicts before and after, the most frequent first."""
     found: dict[tuple[str, str], list[str]] = {}
     for old, new in same:
-        found.setdefault((verdict_of(old), verdict_of(new)), []).append(name_of(new.key))
+        found.setdefault((old.result, new.result), []).append(name_of(new.key))
     for (before, after), names in sorted(found.items(), key=lambda item: (-len(item[1]), item[0])):
         yield VerdictChange(a=before, b=after, trials=tuple(sorted(names)))
-
-
-def verdict_of(trial: TrialRecord) -> str:
-    """The verdict, and beside `not_measured` what the emulated GPU found."""
-    emulated = trial.grade.emulated if trial.grade is not None else None
-    return str(trial.verdict) + (f" (emulated: {emulated.outcome})" if emulated is not None else "")
 
 
 def name_of(key: TrialKey) -> str:

@@ -45,9 +45,9 @@ class Transcript:
 
 def read_transcript(store: RunStore, trial: TrialRecord) -> Transcript:
     """Everything is cleaned, and what looks like a secret is redacted."""
-    graded = [turn.index for turn in trial.turns if turn.project is not None and not turn.kept]
-    last = store.turn_folder(trial.key, graded[-1] if graded else 0)
-    files = _files(last, trial, graded[-1]) if graded else ()
+    turn = trial.project_turn
+    last = store.turn_folder(trial.key, turn or 0)
+    files = () if turn is None else _files(last, trial, turn)
     return Transcript(_exchange(store, trial, files), files, _log(last / "build.log"))
 
 

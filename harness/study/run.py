@@ -140,25 +140,32 @@ def open_run(study: Study, context: RunContext) -> RunStore:
     image = setup.sandbox.facts().get(IMAGES_FACT)
     config, lock = study.resolve(setup.sandbox.name, setup.machine, image)
     digest = run_hash(config, lock)
-    if not context.fresh and _latest(context.runs, digest) is None:
+    earlier = None if context.fresh else _latest(context.runs, digest)
+    if earlier is not None:
+        return earlier
+    if not context.fresh:
         other = replace(study, briefing="contract" if study.briefing == "full" else "full")
         alike = run_hash(*other.resolve(setup.sandbox.name, setup.machine, image))
         _refuse_unfinished(_latest(context.runs, alike), study.briefing)
-    return open_folder(config, lock, digest, context)
+    return _create(config, lock, digest, context.runs)
 
 
 def open_folder(
     config: RunConfig, lock: RunLock, digest: str, context: RunContext, regraded_from: str | None = None
 ) -> RunStore:
     """The latest run whose name ends in `digest`, or a new one (always with `context.fresh`)."""
-    earlier = _latest(context.runs, digest)
-    if earlier is not None and not context.fresh:
-        return earlier
+    earlier = None if context.fresh else _latest(context.runs, digest)
+    return earlier or _create(config, lock, digest, context.runs, regraded_from)
+
+
+def _create(
+    config: RunConfig, lock: RunLock, digest: str, runs: Path, regraded_from: str | None = None
+) -> RunStore:
     created = utc_now()
     stamp = created.replace("-", "").replace(":", "")
     name = f"{stamp}-{slug('-'.join(config.skills) or 'without-skill')}-{digest}"
     record = RunRecord(run_id=name, created=created, config=config, lock=lock, regraded_from=regraded_from)
-    return RunStore.create(context.runs / name, record)
+    return RunStore.create(runs / name, record)
 
 
 def _latest(runs: Path, digest: str) -> RunStore | None:
