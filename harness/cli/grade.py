@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -28,7 +28,6 @@ from harness.cli.options import (
 from harness.cli.tasks import chosen_tasks
 from harness.errors import DeviceLost, UsageError
 from harness.grading.admission import RULES, Admitted, admit, cell
-from harness.grading.setup import GradingSetup
 from harness.grading.validation import Validation, validate_task
 from harness.kernelbench.conversion import convert_pattern, read_submission, select_with_problems, wrapped
 from harness.kernelbench.problems import is_pattern
@@ -38,6 +37,9 @@ from harness.report.experts import result_of, write_results
 from harness.study.executor import LocalExecutor
 from harness.suite.catalogue import LoadedTask, all_tasks, expert_project, read_project
 from harness.suite.sizes import refuse_too_large
+
+if TYPE_CHECKING:  # torch
+    from harness.grading.opening import LocalGradingSetup
 
 TasksArgument = Annotated[list[str] | None, typer.Argument(help="Tasks (default: all).")]
 
@@ -71,7 +73,7 @@ def grade(
         print_card(result, Console(), f"{directory.name} on {found[0].task.id}, {grading.target}")
 
 
-def _grade(project: Project, loaded: LoadedTask, setup: GradingSetup, build_log: Path | None) -> Grade:
+def _grade(project: Project, loaded: LoadedTask, setup: LocalGradingSetup, build_log: Path | None) -> Grade:
     """The grade, with the current stage on stderr; tried once more if the device is lost."""
     errors = Console(stderr=True)
     with errors.status("") as status:
@@ -119,7 +121,7 @@ def validate(
     return 0 if all(r.as_expected for r in results) else 3
 
 
-def _validate(tasks: Sequence[LoadedTask], setup: GradingSetup) -> list[Validation]:
+def _validate(tasks: Sequence[LoadedTask], setup: LocalGradingSetup) -> list[Validation]:
     """In the order of tasks, with progress on stderr. Raises InfraError."""
     found: dict[str, list[Validation]] = {}
     executor = LocalExecutor(os.cpu_count() or 1)
@@ -207,7 +209,7 @@ def check_tasks(
 
 
 def _admit(
-    tasks: list[LoadedTask], setup: GradingSetup, mutants: int, kept: Admitted | None
+    tasks: list[LoadedTask], setup: LocalGradingSetup, mutants: int, kept: Admitted | None
 ) -> list[Admission]:
     """Try tasks, with progress on stderr; each outcome is kept at once."""
     done = []

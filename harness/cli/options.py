@@ -6,28 +6,26 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import platformdirs
 import typer
 from pydantic import ValidationError
 
-from harness.builder.toolchain import find_toolchain, toolchain_of_image
-from harness.device.machine import machine_facts
-from harness.errors import SandboxError, UsageError
-from harness.grading.setup import BuildSetup, GradingSetup
+from harness.errors import UsageError
+from harness.grading.setup import BuildSetup, open_build_setup
 from harness.models.meter import Limits, Meter
 from harness.models.providers import PROVIDERS
 from harness.models.recording import read_manifest
 from harness.records import Briefing, Delivery, Metric, ModelSpec, Protocol, Target
 from harness.records.reasons import reason_of
 from harness.skills.spec import LoadedSkill, load_skill
-from sandboxes.cgroups import Cgroups
 from sandboxes.gpu import find_gpus
-from sandboxes.orphans import remove_orphans
-from sandboxes.registry import LOCAL_WARNING, choose_sandbox
+
+if TYPE_CHECKING:  # torch
+    from harness.grading.opening import LocalGradingSetup
 
 DEFAULT_RUNS: Final = Path("runs")
 
@@ -204,57 +202,32 @@ def parse_arms(given: Sequence[str]) -> tuple[bool, LoadedSkill | None]:
     return with_placebo, old
 
 
-def make_build_setup(sandbox: str, cache: Path | None, target: Target | None = None) -> BuildSetup:
-    """The sandbox of that name; stderr says which it is and why, and warns if nothing isolates.
+def say(line: str) -> None:
+    """One line on stderr."""
+    print(line, file=sys.stderr)
 
-    Removes what killed runs have left. Raises UsageError when there is no such sandbox, or what builds for
-    `target` need is missing.
-    """
-    try:
-        remove_orphans(groups=Cgroups.find())
-    except SandboxError as error:
-        print(f"warning: something of an earlier run is left: {error}", file=sys.stderr)
-    choice = choose_sandbox(sandbox)
-    print(f"sandbox {choice.sandbox.name}: {choice.why}", file=sys.stderr)
-    if choice.sandbox.name == "local":
-        print(f"warning: {LOCAL_WARNING}", file=sys.stderr)
-    image, folder = choice.sandbox.image, cache_folder(cache)
-    if image is None:
-        toolchain = find_toolchain()
-    else:
-        toolchain = toolchain_of_image(image.description(), image.view(folder))
-    missing = None if target is None else toolchain.missing(target)
-    if missing is not None:
-        raise UsageError(f"cannot build for {target}: {missing}")
-    return BuildSetup(choice.sandbox, toolchain, folder)
+
+def make_build_setup(sandbox: str, cache: Path | None, target: Target | None = None) -> BuildSetup:
+    """The sandbox of that name; stderr says which it is and why. Raises UsageError."""
+    return open_build_setup(sandbox, cache_folder(cache), say, target)
 
 
 def make_grading_setup(
     grading: GradingOptions, *, sanitize: bool = False, timed: bool = True
-) -> GradingSetup:
+) -> LocalGradingSetup:
     """A grader for this machine. For CUDA the GPU is opened. Raises UsageError."""
-    target = grading.target
-    if sanitize and target == "cpu":
+    if sanitize and grading.target == "cpu":
         raise UsageError("--sanitize: compute-sanitizer is for CUDA; use --target cuda")
-    setup = make_build_setup(grading.sandbox, grading.cache, target)
-    # They import torch, which listing, building and a dry run do without.
-    from harness.grading.grade import Grader
-    from harness.grading.workers import GradeSettings
-    from harness.judge.usable_gpu import open_gpu
+    # It imports torch.
+    from harness.grading.opening import open_grading_setup
 
-    machine = machine_facts(setup.toolchain)
-    settings = GradeSettings(
-        target=target, protocol=grading.protocol, cache=setup.cache, sanitize=sanitize, timed=timed
+    return open_grading_setup(
+        grading.sandbox,
+        cache_folder(grading.cache),
+        say,
+        target=grading.target,
+        protocol=grading.protocol,
+        sanitize=sanitize,
+        timed=timed,
+        emulate=grading.emulate,
     )
-    gpu = None
-    if target == "cuda" and machine.gpu_uuid is not None:
-        found = open_gpu(machine)
-        if isinstance(found, str):
-            print(f"GPU {machine.gpu}: not measured: {found}", file=sys.stderr)
-            settings = replace(settings, no_device=found)
-        else:
-            print(f"GPU {machine.gpu}: memory is shared by {found.transport.name}", file=sys.stderr)
-            settings, gpu = replace(settings, device=found.uuid), found
-    settings = replace(settings, emulate=grading.emulate and target == "cuda" and gpu is None)
-    grader = Grader(settings, setup.sandbox, setup.toolchain, machine, gpu=gpu)
-    return GradingSetup(setup.sandbox, setup.toolchain, setup.cache, grader, machine)

@@ -25,25 +25,26 @@ def cpu_name() -> str:
     return next(names, platform.processor() or "unknown")
 
 
-def _of_first_gpu(ask: Callable[[Nvml, Gpu], T]) -> T | None:
+def _of_gpu(ask: Callable[[Nvml, Gpu], T], uuid: str | None = None) -> T | None:
+    """`ask` of the GPU with that UUID, by default of the first; None without one."""
     try:
         nvml = open_nvml()
         if nvml is None:
             return None
         with nvml:
-            gpus = nvml.gpus()
+            gpus = [gpu for gpu in nvml.gpus() if uuid in (None, gpu.uuid)]
             return ask(nvml, gpus[0]) if gpus else None
     except NvmlError:
         return None
 
 
 def gpu_memory_bytes() -> int | None:
-    return _of_first_gpu(lambda nvml, gpu: nvml.memory(gpu.uuid).total_bytes)
+    return _of_gpu(lambda nvml, gpu: nvml.memory(gpu.uuid).total_bytes)
 
 
-def machine_facts(toolchain: Toolchain) -> MachineFacts:
-    """This machine. Takes a fraction of a second; torch is not imported."""
-    found = _of_first_gpu(lambda nvml, gpu: (gpu.name, gpu.uuid, nvml.driver_version()))
+def machine_facts(toolchain: Toolchain, gpu_uuid: str | None = None) -> MachineFacts:
+    """This machine and its GPU, by default the first. Takes a fraction of a second; torch is not imported."""
+    found = _of_gpu(lambda nvml, gpu: (gpu.name, gpu.uuid, nvml.driver_version()), gpu_uuid)
     gpu, uuid, driver = found or (None, None, None)
     cuda = toolchain.cuda
     return MachineFacts(

@@ -9,9 +9,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING
 
 from harness.errors import UsageError
+from harness.grading.setup import ProjectGrader
 from harness.models import Model
 from harness.records import Briefing, Finding, Grade, Message, Reply, Request, Skill, TrialKey, Turn
 from harness.student.answer import Answer, answer
@@ -19,9 +19,6 @@ from harness.student.feedback import feedback
 from harness.study.plan import generation_key
 from harness.study.store import RunStore
 from harness.suite.catalogue import LoadedTask
-
-if TYPE_CHECKING:  # torch
-    from harness.grading.grade import Grader
 
 
 class Stopped(Exception):
@@ -40,7 +37,7 @@ class Conversation:
     loaded: LoadedTask
     skills: Sequence[Skill]
     model: Model
-    grader: Grader
+    grader: ProjectGrader
     store: RunStore
     stage: Callable[[str], None]
     """Called with the name of each stage that begins."""

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 from harness import __version__
 from harness.errors import UsageError
+from harness.grading.setup import ProjectGrader
 from harness.outcome import Verdict
 from harness.records import Finding, Grade, RunRecord, Target, TrialKey, TrialRecord, Turn, digest_of
 from harness.records.grade import GRADER_VERSION
@@ -24,9 +24,6 @@ from harness.study.store import RunStore
 from harness.suite.catalogue import LoadedTask
 from harness.suite.sizes import refuse_too_large
 from sandboxes.job import IMAGES_FACT
-
-if TYPE_CHECKING:  # torch
-    from harness.grading.grade import Grader
 
 
 @dataclass(frozen=True)
@@ -103,7 +100,7 @@ class Regraded:
     key: TrialKey
     paid: Paid
     loaded: LoadedTask
-    grader: Grader
+    grader: ProjectGrader
     store: RunStore
     stage: Callable[[str], None]
     stopped: Callable[[], bool]
@@ -174,7 +171,7 @@ def regrade(source: Source, target: Target, context: RunContext, *, emulate: boo
 def _begin(
     source: Source,
     store: RunStore,
-    grader: Grader,
+    grader: ProjectGrader,
     key: TrialKey,
     stage: Callable[[str], None],
     stopped: Callable[[], bool],

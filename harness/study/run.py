@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from harness.errors import (
     BudgetSpent,
@@ -26,7 +26,7 @@ from harness.errors import (
     UsageError,
 )
 from harness.files import finished_trials, is_storage, storage_error, temporary_files, watching
-from harness.grading.setup import GradingSetup
+from harness.grading.setup import GradingSetup, ProjectGrader
 from harness.models import Model
 from harness.outcome import Cause
 from harness.records import (
@@ -50,9 +50,6 @@ from harness.suite.catalogue import LoadedTask
 from harness.suite.sizes import refuse_too_large
 from harness.text import slug
 from sandboxes.job import IMAGES_FACT
-
-if TYPE_CHECKING:  # torch
-    from harness.grading.grade import Grader
 
 ATTEMPTS = 2
 """Attempts per trial after infrastructure failures: a project that causes them gets one retry."""
@@ -197,7 +194,7 @@ def carry_out(store: RunStore, keys: Sequence[TrialKey], begin: Begin, context: 
     """Run those of the trials that a run owes, and store them."""
     setup, say = context.setup, context.display.say
     with sole_writer(store.folder):
-        runner = Runner(store, keys, setup.grader, begin, kill=setup.sandbox.stop)
+        runner = Runner(store, keys, setup.grader, begin, kill=setup.stop)
         finished = sum(not trial.infra for trial in store.load())  # lost trials are run again
         say(f"run {store.folder}: {len(keys)} trials, {finished} finished before")
         models = len({key.model for key in keys})
@@ -219,7 +216,7 @@ class Asking:
     skills: Mapping[str, Skill]
     """By digest."""
     models: Mapping[str, Model]
-    grader: Grader
+    grader: ProjectGrader
 
     def begin(self, key: TrialKey, stage: Callable[[str], None], stopped: Callable[[], bool]) -> Conversation:
         """The conversation of one trial."""
@@ -246,7 +243,7 @@ class Runner:
 
     store: RunStore
     keys: Sequence[TrialKey]
-    grader: Grader
+    grader: ProjectGrader
     begin: Begin
     kill: Callable[[], None] = lambda: None
     """Ends all processes of the grader."""
