@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from harness.builder.toolchain import Toolchain
 from harness.locks import flock
@@ -74,12 +74,12 @@ def judge_and_worker_cpus(
     if len(cpus) < 2:
         return None, None
     worker = cpus[-1]
-    beside = _threads_of_core(worker, topology)
+    beside = threads_of_core(worker, topology)
     judge = max(cpus[:-1], key=lambda cpu: (cpu not in beside, cpu != 0, cpu))
     return frozenset([judge]), frozenset([worker])
 
 
-def _threads_of_core(cpu: int, topology: Path) -> set[int]:
+def threads_of_core(cpu: int, topology: Path) -> set[int]:
     """The CPUs of the same physical core; only itself where that is not known."""
     try:
         listed = (topology / f"cpu{cpu}/topology/thread_siblings_list").read_text().strip()
@@ -87,6 +87,33 @@ def _threads_of_core(cpu: int, topology: Path) -> set[int]:
         return {n for first, _, last in ends for n in range(int(first), int(last or first) + 1)}
     except (OSError, ValueError):
         return {cpu}
+
+
+class Cores(NamedTuple):
+    """CPUs of one grader: of its judge and its workers while something is timed, and of everything else."""
+
+    judge: frozenset[int] | None
+    workers: frozenset[int] | None
+    others: frozenset[int]
+
+
+def cores_of_gpu(
+    index: int,
+    count: int,
+    allowed: Iterable[int] | None = None,
+    topology: Path = Path("/sys/devices/system/cpu"),
+) -> Cores:
+    """Two physical cores for each of `count` GPUs, from the last one down, and the rest for builds.
+
+    Where that leaves none for builds, GPUs share the CPUs of `judge_and_worker_cpus`, and so do builds.
+    """
+    cpus = frozenset(os.sched_getaffinity(0) if allowed is None else allowed)
+    cores = sorted({frozenset(threads_of_core(cpu, topology)) & cpus for cpu in cpus}, key=min)
+    if len(cores) <= 2 * count:
+        return Cores(*judge_and_worker_cpus(cpus, topology), cpus)
+    kept, taken = cores[: -2 * count], cores[-2 * count :]
+    judge, workers = taken[2 * index : 2 * index + 2]
+    return Cores(frozenset([min(judge)]), frozenset([min(workers)]), frozenset[int]().union(*kept))
 
 
 @contextmanager

@@ -7,6 +7,7 @@ A Grade never relies on a worker's claims alone. Infrastructure failures are rai
 from __future__ import annotations
 
 import os
+import platform
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -23,7 +24,7 @@ from harness.builder.diagnostics import load_failure
 from harness.builder.toolchain import Toolchain
 from harness.device.emulated.engine import Engine
 from harness.device.health import DeviceHealth, HealthGuard, HostHealth, device_errors
-from harness.device.machine import Phases, QuietLock, judge_and_worker_cpus
+from harness.device.machine import Cores, Phases, QuietLock, judge_and_worker_cpus
 from harness.device.telemetry import Conditions, Telemetry
 from harness.errors import UsageError
 from harness.files import builds, temporary_files, watching
@@ -56,6 +57,7 @@ from harness.records import (
     Grade,
     KernelBenchScore,
     MachineFacts,
+    Place,
     Project,
     Provenance,
     Target,
@@ -125,9 +127,10 @@ class Grader:
         machine: MachineFacts,
         health: DeviceHealth | None = None,
         gpu: Gpu | None = None,
+        cores: Cores | None = None,
     ) -> None:
         """`gpu`: the opened GPU of `settings.device`, closed with the grader; without it, CUDA projects are
-        only built. `health`: replaces the health check of the GPU or host.
+        only built. `health`: replaces the health check of the GPU or host. `cores`: by default chosen here.
 
         Raises UsageError when this machine cannot build for the target.
         """
@@ -140,7 +143,9 @@ class Grader:
         self._machine = machine
         self._phases = Phases()
         self._quiet = QuietLock(settings.cache / "locks", settings.device or "cpu")
-        self._judge_cpus, worker_cpus = judge_and_worker_cpus()
+        # Builds disturb who is timed on the CPU, but not a GPU whose judge and workers have their own cores.
+        self._building = QuietLock(settings.cache / "locks", "cpu")
+        self._judge_cpus, worker_cpus = judge_and_worker_cpus() if cores is None else cores[:2]
         self._gpu = gpu
         # A GPU grades one project at a time, so that a lost device can be attributed.
         self._gpu_lock: AbstractContextManager[object] = nullcontext() if gpu is None else threading.Lock()
@@ -181,8 +186,11 @@ class Grader:
     ) -> Grade:
         """Grade a project. `log` receives the build log. Raises InfraError and its kinds."""
         work = GradeInProgress(loaded, project, log, observer)
-        with watching(temporary_files(), builds(self._settings.cache)), self._gpu_lock:
-            ended = self._guard.watch(project.digest, partial(self._run, work, project))
+        with watching(temporary_files(), builds(self._settings.cache)):
+            if self._gpu is not None:
+                self._built(work, project)  # beside what the GPU does for other projects
+            with self._gpu_lock:
+                ended = self._guard.watch(project.digest, partial(self._run, work, project))
         if isinstance(ended, Grade):
             return self._with_emulation(ended, work)
         checked = work.check is not None and work.check.finding is None
@@ -235,21 +243,18 @@ class Grader:
         """Build, load, check and time: the grade where the first of them ends it."""
         try:
             with self._phases.work():
-                work.observer("build")
-                with self._quiet.shared():
-                    work.provenance = provenance(project, work.loaded)
-                work.built = work.built or self._build(project, work.log)
-                _end_on(Stage.BUILD, work.built.result.finding)
-                _end_on(Stage.LOAD, load_refusal(work.built.result, work.loaded.task))
+                built = self._built(work, project)
+                _end_on(Stage.BUILD, built.result.finding)
+                _end_on(Stage.LOAD, load_refusal(built.result, work.loaded.task))
                 # A worker that does not go on to be timed is killed before anybody may measure.
                 with self._quiet.shared(), ExitStack() as starting:
-                    student = starting.enter_context(self._load(work, work.built))
+                    student = starting.enter_context(self._load(work, built))
                     torch.set_num_threads(1)
                     work.check = check(student.worker, work.loaded, self.target, self._settings.protocol)
                     _end_on(Stage.CHECK, work.check.finding)
                     with self._set_aside(student.worker):
                         work.seen = self._instrumentation.inspect(
-                            student.source, project, work.loaded, work.built.result
+                            student.source, project, work.loaded, built.result
                         )
                     _end_on(Stage.CHECK, work.seen.finding)
                     life = starting.pop_all()
@@ -264,10 +269,19 @@ class Grader:
         except StageEnded as ended:
             return self._record(work, ended)
 
+    def _built(self, work: GradeInProgress, project: Project) -> Built:
+        """The build, and what the project shares with experts: once in a grade."""
+        if work.built is None:
+            work.observer("build")
+            with self._building.shared():
+                work.provenance = provenance(project, work.loaded)
+            work.built = self._build(project, work.log)
+        return work.built
+
     def _build(self, project: Project, log: Path | None) -> Built:
         settings = self._settings
-        with self._quiet.shared():
-            if self._runs:
+        with self._building.shared():
+            if self._runs and self._gpu is None:  # a GPU may be measuring another project
                 self._workers.expect()
             try:
                 return build(
@@ -386,6 +400,7 @@ class Grader:
             sandbox=self._sandbox.name,
             sandbox_facts=self._sandbox.facts(),
             machine=self._machine.digest,
+            place=Place(node=platform.node(), gpu_uuid=self._settings.device, driver=self._machine.driver),
             wall_s=time.monotonic() - work.started,
         )
 

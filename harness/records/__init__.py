@@ -33,6 +33,7 @@ from harness.records.grade import (
     Evidence,
     Grade,
     KernelBenchScore,
+    Place,
     SanitizerRun,
     WorkloadCheck,
 )

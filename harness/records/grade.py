@@ -229,6 +229,15 @@ class KernelBenchScore(Record):
         return self.eager_us / self.claimed_us
 
 
+class Place(Record):
+    """Where a project was graded."""
+
+    node: str
+    """Host name."""
+    gpu_uuid: str | None = None
+    driver: str | None = None
+
+
 class Grade(Record):
     schema_version: Literal[1] = SCHEMA_VERSION
     task: str
@@ -254,6 +263,8 @@ class Grade(Record):
     sandbox: str
     sandbox_facts: dict[str, str] = Field(default_factory=dict)
     machine: str
+    place: Place | None = None
+    """None in records from before there were several machines."""
     wall_s: float
 
     @property
