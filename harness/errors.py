@@ -72,6 +72,10 @@ class DeviceLost(DeviceError):
         self.project = project
 
 
+class NoGraderLeft(DeviceError):
+    """All graders of a fleet are lost: the run stops, and what is not graded is owed."""
+
+
 class HarnessBug(InfraError):
     """An invariant of liftbench is broken."""
 

@@ -21,7 +21,7 @@ LAYERS: list[set[str]] = [
     {"judge"},
     {"kernelbench"},
     {"grading"},
-    {"study"},
+    {"study", "fleet"},
     {"report"},
     {"cases", "teaching"},
     {"cli"},

@@ -12,10 +12,13 @@ object depends on.
 
 from __future__ import annotations
 
+import base64
 import hashlib
+import io
 import json
 import os
 import shutil
+import tarfile
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, suppress
@@ -26,7 +29,7 @@ from typing import Final
 from pydantic import ValidationError
 
 from harness.builder.toolchain import Toolchain
-from harness.errors import UsageError
+from harness.errors import HarnessBug, UsageError
 from harness.files import directory_atomically
 from harness.locks import locked
 from harness.records import BuildResult, Project, Target, digest_of
@@ -119,6 +122,39 @@ class BuildCache:
             fresh.chmod(0o755)
         evict((entry for entry in self.root.glob(f"{_SHARD}/*") if entry.is_dir()), size_limit_bytes())
         return Entry(result, final)
+
+    def packed(self, key: str) -> str | None:
+        """The entry as a tar archive in base64; None if there is none."""
+        entry = self.load(key)
+        if entry is None:
+            return None
+        held = io.BytesIO()
+        with tarfile.open(fileobj=held, mode="w:gz", compresslevel=1) as archive:
+            archive.add(entry.path, arcname=".", filter=_without_bytecode)
+        return base64.b64encode(held.getvalue()).decode()
+
+    def unpack(self, key: str, archive: str) -> None:
+        """Keep a packed entry, unless it is here. HarnessBug if it is damaged, or not that of `key`."""
+        with self.lock(key):
+            if self.load(key) is not None:
+                return
+            held = io.BytesIO(base64.b64decode(archive))
+            try:
+                with (
+                    directory_atomically(self._path(key)) as fresh,
+                    tarfile.open(fileobj=held, mode="r:gz") as packed,
+                ):
+                    packed.extractall(fresh, filter="data")
+                    fresh.chmod(0o755)
+            except tarfile.TarError as error:
+                raise HarnessBug(f"a build from another machine cannot be unpacked: {error}") from error
+            if self.load(key) is None:
+                shutil.rmtree(self._path(key))
+                raise HarnessBug("a build from another machine is damaged, or of another project")
+
+
+def _without_bytecode(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    return None if "__pycache__" in member.name else member
 
 
 def _manifest(path: Path) -> dict[str, str]:

@@ -15,13 +15,14 @@ from harness.cli.options import (
     DEFAULT_RUNS,
     CacheOption,
     EmulateOption,
+    FleetOptions,
     GradingOptions,
     JsonOption,
     RunArgument,
     RunsDirOption,
     SandboxOption,
     TasksRootOption,
-    make_grading_setup,
+    make_setup,
 )
 from harness.cli.progress import StderrDisplay
 from harness.cli.runs import short_run
@@ -73,6 +74,7 @@ def regrade(
     json_output: JsonOption = False,
     tasks_root: TasksRootOption = None,
     cache: CacheOption = None,
+    several: FleetOptions,
 ) -> int:
     """Into a new run, without asking a model; the same command resumes. Ends with what changed."""
     store, say = find_run(runs_dir, run), StderrDisplay().say
@@ -94,7 +96,7 @@ def regrade(
         say(
             f"{figures.plural(source.missing, 'trial')} not graded: the exchange with the model has not ended"
         )
-    with closing(make_grading_setup(grading)) as setup:
+    with closing(make_setup(grading, several)) as setup:
         context = RunContext(setup, {}, runs_dir, max_wall, max_connections, StderrDisplay(), fresh)
         made = regrade_run(source, chosen, context, emulate=emulate)
     summary = report_run(made, json_output=False, quiet=True)

@@ -14,6 +14,7 @@ from harness.cli.case_runs import print_tally
 from harness.cli.cases import ask_cases, read_cases
 from harness.cli.options import (
     BaseUrlOption,
+    FleetOptions,
     GradingOptions,
     JsonOption,
     ModelsOption,
@@ -21,7 +22,7 @@ from harness.cli.options import (
     RepeatsOption,
     TrialOptions,
     briefing_for,
-    make_grading_setup,
+    make_setup,
     model_specs,
     parse_arms,
     primary_metric,
@@ -89,6 +90,7 @@ def evaluate(
     fresh: Annotated[bool, typer.Option(help="Begin a new run even if this one exists.")] = False,
     trial: TrialOptions,
     grading: GradingOptions,
+    several: FleetOptions,
     json_output: JsonOption = False,
 ) -> int:
     threshold = None if fail_under is None else Threshold.parse(fail_under)
@@ -126,7 +128,8 @@ def evaluate(
     meter = trial.meter()
     models = {spec.name: meter.wrap(make_model(spec)) for spec in study.models}
     limits = trial.max_wall, trial.max_connections
-    context = RunContext(make_grading_setup(grading), models, trial.runs_dir, *limits, StderrDisplay(), fresh)
+    setup = make_setup(grading, several)
+    context = RunContext(setup, models, trial.runs_dir, *limits, StderrDisplay(), fresh)
     code = _execute(study, skills, context, threshold, json_output=json_output)
     if cases is not None and code != 1:
         asked = {spec: models[spec.name] for spec in study.models}

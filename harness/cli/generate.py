@@ -16,13 +16,14 @@ from rich.table import Table
 from harness.cli.card import plain_table
 from harness.cli.options import (
     BaseUrlOption,
+    FleetOptions,
     GradingOptions,
     JsonOption,
     PatternsOption,
     RepeatsOption,
     TrialOptions,
     briefing_for,
-    make_grading_setup,
+    make_setup,
     model_specs,
     parse_arms,
     primary_metric,
@@ -30,6 +31,7 @@ from harness.cli.options import (
 from harness.cli.progress import StderrDisplay
 from harness.cli.tasks import chosen_tasks
 from harness.errors import UsageError, refuse_url
+from harness.grading.setup import GradingSetup
 from harness.models.providers import make_model
 from harness.records import Sampling
 from harness.report.write import report_run
@@ -64,6 +66,7 @@ def generate(
     force: Annotated[bool, typer.Option("--force", help="Replace an existing skill.")] = False,
     trial: TrialOptions,
     grading: GradingOptions,
+    several: FleetOptions,
     json_output: JsonOption = False,
 ) -> int:
     """It is refined by what students' projects really do."""
@@ -103,7 +106,7 @@ def generate(
         replace=force,
         cases=cases,
     )
-    record = _run(request, trial, grading, quiet=json_output)
+    record = _run(request, trial, make_setup(grading, several), quiet=json_output)
     if json_output:
         print(record.model_dump_json(indent=1))
     else:
@@ -112,10 +115,10 @@ def generate(
 
 
 def _run(
-    request: GenerationRequest, trial: TrialOptions, grading: GradingOptions, *, quiet: bool
+    request: GenerationRequest, trial: TrialOptions, opened: GradingSetup, *, quiet: bool
 ) -> GenerationRecord:
     limits = trial.max_wall, trial.max_connections
-    with closing(make_grading_setup(grading)) as setup:
+    with closing(opened) as setup:
         context = RunContext(setup, request.models, trial.runs_dir, *limits, StderrDisplay())
         return run_generation(
             request, context, lambda store: report_run(store, json_output=False, quiet=quiet)

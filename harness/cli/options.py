@@ -15,7 +15,7 @@ import typer
 from pydantic import ValidationError
 
 from harness.errors import UsageError
-from harness.grading.setup import BuildSetup, open_build_setup
+from harness.grading.setup import BuildSetup, GradingSetup, open_build_setup
 from harness.models.meter import Limits, Meter
 from harness.models.providers import PROVIDERS
 from harness.models.recording import read_manifest
@@ -53,6 +53,12 @@ SkillArgument = Annotated[
 ModelsOption = Annotated[list[str], typer.Option("-m", "--model", help="provider/model; repeatable.")]
 PatternsOption = Annotated[list[str] | None, typer.Option(help="Globs, such as 'l1/*'; repeatable.")]
 RepeatsOption = Annotated[int, typer.Option("--runs", min=1, help="Replies per task, model and arm.")]
+GpusOption = Annotated[
+    str, typer.Option(metavar="all|N|UUID,...", help="cuda: GPUs of this machine, one grader for each.")
+]
+FleetOption = Annotated[
+    str | None, typer.Option(metavar="HOST:PORT|local", help="Grade on the nodes of this Ray cluster.")
+]
 BaseUrlOption = Annotated[str | None, typer.Option(help="An OpenAI-compatible server, with /v1.")]
 MetricOption = Annotated[
     Metric, typer.Option(metavar="METRIC", help="Primary metric: deployed, correct or compiles.")
@@ -95,7 +101,9 @@ class TrialOptions:
         ),
     ] = None
     max_tokens: Annotated[int, typer.Option(min=1, help="Output tokens per reply.")] = 16_000
-    max_connections: Annotated[int, typer.Option(min=1, help="Trials under way at once.")] = 4
+    max_connections: Annotated[
+        int, typer.Option(min=1, help="Trials under way at once; two or more per GPU.")
+    ] = 4
     max_wall: Annotated[
         float | None, typer.Option(min=1, help="Limit of each run in seconds; the same command resumes.")
     ] = None
@@ -109,6 +117,14 @@ class TrialOptions:
         return Meter(
             Limits(max_tokens=self.max_total_tokens, max_cost_usd=self.max_cost, max_calls=self.max_calls)
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class FleetOptions:
+    """On how many graders projects are graded."""
+
+    gpus: GpusOption = "all"
+    fleet: FleetOption = None
 
 
 def expand_groups(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -231,3 +247,25 @@ def make_grading_setup(
         timed=timed,
         emulate=grading.emulate,
     )
+
+
+def make_setup(grading: GradingOptions, several: FleetOptions) -> GradingSetup:
+    """Graders on several GPUs or nodes, or one in this process. Raises UsageError, NoGraderLeft."""
+    gpus = find_gpus() if grading.target == "cuda" else []
+    if several.fleet is None and len(gpus) < 2:
+        if several.gpus not in ("all", *(gpu.uuid for gpu in gpus), *(["1"] if gpus else [])):
+            raise UsageError(f"--gpus {several.gpus}: --target {grading.target} has {len(gpus)} GPUs here")
+        return make_grading_setup(grading)
+    # They import torch.
+    from harness.fleet.messages import HostSpec
+    from harness.fleet.opening import chosen_gpus, open_pool, places_here
+
+    spec = HostSpec(
+        target=grading.target,
+        protocol=grading.protocol,
+        sandbox=grading.sandbox,
+        cache=str(cache_folder(grading.cache)),
+        emulate=grading.emulate,
+    )
+    uuids = [gpu.uuid for gpu in chosen_gpus(several.gpus, gpus)]
+    return open_pool(spec, lambda one: places_here(uuids, one), say)

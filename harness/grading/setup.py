@@ -77,6 +77,8 @@ class GradingSetup(BuildSetup):
 
     grader: ProjectGrader
     machine: MachineFacts
+    at_once: int = 1
+    """Trials that must be under way at once to keep all graders busy."""
 
     def stop(self) -> None:
         """Kill running jobs; nothing can be graded afterwards."""

@@ -21,6 +21,7 @@ from harness.errors import (
     DeviceLost,
     HarnessBug,
     InfraError,
+    NoGraderLeft,
     PermanentProviderError,
     StorageError,
     UsageError,
@@ -199,7 +200,7 @@ def carry_out(store: RunStore, keys: Sequence[TrialKey], begin: Begin, context: 
         say(f"run {store.folder}: {len(keys)} trials, {finished} finished before")
         models = len({key.model for key in keys})
         with context.display.trials(len(keys), finished, models) as observer:
-            executor = LocalExecutor(context.connections)
+            executor = LocalExecutor(max(context.connections, setup.at_once))
             result = runner.execute(executor, observer, context.max_wall_s)
     if result.stopped is not None:
         say(f"stopped: {result.stopped}; {result.owed} trials are owed")
@@ -331,11 +332,13 @@ class Runner:
                 turns = trial.finish()
             except Stopped:
                 return None
-            except PermanentProviderError:
-                raise
             except (InfraError, OSError) as error:
+                if isinstance(error, PermanentProviderError):
+                    raise
                 if self._stopped is not None:
                     return None
+                if isinstance(error, NoGraderLeft):
+                    raise
                 told = storage_error(error, self._places) or error
                 failures.append(_failure(told))
                 if isinstance(told, StorageError):

@@ -70,7 +70,9 @@ def context(folder: Path, grader: Any) -> RunContext:
     grader.device_bytes = None
     sandbox = SimpleNamespace(name="bubblewrap", facts=dict, stop=lambda: None)
     machine = MACHINE.model_copy(update={"gpu": "NVIDIA H100"})
-    setup: Any = SimpleNamespace(sandbox=sandbox, grader=grader, machine=machine, stop=lambda: None)
+    setup: Any = SimpleNamespace(
+        sandbox=sandbox, grader=grader, machine=machine, stop=lambda: None, at_once=1
+    )
     return RunContext(setup, {}, folder / "runs", None, 1, Quiet())
 
 

@@ -1,0 +1,97 @@
+"""Opens the graders that a command asks for: on GPUs of this machine, or on the nodes of a Ray cluster."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from harness import __version__
+from harness.device.machine import machine_facts
+from harness.errors import UsageError
+from harness.fleet.host_process import HostProcess
+from harness.fleet.messages import HostFacts, HostSpec
+from harness.fleet.pool import GraderPool, Place
+from harness.grading.setup import BuildSetup, GradingSetup, open_build_setup
+from harness.records.grade import GRADER_VERSION
+from sandboxes.nvml import Gpu
+
+EVERY: Final = "all"
+
+
+@dataclass(frozen=True)
+class PoolSetup(GradingSetup):
+    """Builds projects here, and has others grade them."""
+
+    grader: GraderPool
+
+    def stop(self) -> None:
+        self.grader.close()
+        super().stop()
+
+
+def chosen_gpus(wanted: str, gpus: Sequence[Gpu]) -> list[Gpu]:
+    """`all`, a number of them, or UUIDs with commas. Raises UsageError, also for GPUs of two models."""
+    by_uuid = {gpu.uuid: gpu for gpu in gpus}
+    if wanted == EVERY:
+        chosen = list(gpus)
+    elif wanted.isdecimal():
+        if not 1 <= int(wanted) <= len(gpus):
+            raise UsageError(f"--gpus {wanted}: this machine has {len(gpus)}")
+        chosen = list(gpus[: int(wanted)])
+    else:
+        names = [name.strip() for name in wanted.split(",")]
+        unknown = [name for name in names if name not in by_uuid]
+        if unknown or len(set(names)) != len(names):
+            known = ", ".join(by_uuid) or "there is none"
+            instances = [i.uuid for gpu in gpus for i in gpu.instances if i.uuid in unknown]
+            why = "a part of a GPU cannot be timed" if instances else f"known: {known}"
+            raise UsageError(f"--gpus {wanted}: give all, a number, or UUIDs of GPUs, each once ({why})")
+        chosen = [by_uuid[name] for name in names]
+    models: dict[str, list[str]] = {}
+    for gpu in chosen:
+        models.setdefault(gpu.name, []).append(gpu.uuid)
+    if len(models) > 1:
+        listed = "; ".join(f"{name}: --gpus {','.join(uuids)}" for name, uuids in models.items())
+        raise UsageError(f"--gpus {wanted}: one run has one model of GPU, and here are several ({listed})")
+    return chosen
+
+
+def facts_of_driver(setup: BuildSetup, spec: HostSpec) -> HostFacts:
+    """What every grader must agree with."""
+    return HostFacts(
+        node=platform.node(),
+        liftbench=__version__,
+        grader_version=GRADER_VERSION,
+        machine=machine_facts(setup.toolchain),
+        toolchain={name: str(value) for name, value in setup.toolchain.facts(spec.target).items()},
+        sandbox=setup.sandbox.name,
+        sandbox_facts=setup.sandbox.facts(),
+        device_bytes=None,
+    )
+
+
+def open_pool(
+    spec: HostSpec, make_places: Callable[[HostSpec], list[Place]], say: Callable[[str], None]
+) -> PoolSetup:
+    """The graders of `make_places`, with the sandbox of this machine. Raises UsageError, InfraError."""
+    setup = open_build_setup(spec.sandbox, Path(spec.cache), say, spec.target)
+    spec = spec.model_copy(update={"sandbox": setup.sandbox.name})
+    try:
+        pool = GraderPool(make_places(spec), facts_of_driver(setup, spec), say)
+    except BaseException:
+        setup.close()
+        raise
+    return PoolSetup(setup.sandbox, setup.toolchain, setup.cache, pool, pool.facts.machine, pool.at_once)
+
+
+def places_here(uuids: Sequence[str], spec: HostSpec) -> list[Place]:
+    """A grader process for each GPU of this machine."""
+    specs = [
+        spec.model_copy(update={"gpu": uuid, "index": index, "gpus": len(uuids)})
+        for index, uuid in enumerate(uuids)
+    ]
+    return [Place(f"GPU {one.gpu}", partial(HostProcess, one), one.at_once) for one in specs]
