@@ -23,7 +23,7 @@ LAYERS: list[set[str]] = [
     {"grading"},
     {"study", "fleet"},
     {"report"},
-    {"cases", "teaching"},
+    {"cases", "teaching", "interop"},
     {"cli"},
 ]
 MOST_LAYERS = 14

@@ -47,6 +47,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "report": ("runs:report", "Write a run's reports again."),
     "compare": ("compare:compare", "Say what changed from run A to run B, and whether by more than noise."),
     "regrade": ("compare:regrade", "Grade the paid replies of a run again, here and now."),
+    "serve": ("serve:serve", "Grade projects over HTTP, for training and other harnesses."),
     "headers": ("build:headers", "Fetch header files that CUDA builds need and this machine lacks."),
     "tasks list": ("tasks:list_tasks", "List tasks: id, family, sizes."),
     "tasks show": ("tasks:show_task", "Print a task as the student reads it."),

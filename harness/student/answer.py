@@ -6,7 +6,7 @@ READS_LIMIT + LATE_LIMIT requests, whatever the model replies.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Final
@@ -49,8 +49,11 @@ def parse_reply(reply: Reply) -> Project | Finding:
             return Finding(cause=Cause.UNSAFE_PATH, message=message)
         found[PurePosixPath(path).as_posix()] = text
     found = _strip_common_root(found)
-    if "build.toml" not in found:
-        return _no_files(reply)
+    return project_of(found) if "build.toml" in found else _no_files(reply)
+
+
+def project_of(found: Mapping[str, str]) -> Project | Finding:
+    """The project with these files (path -> text), or that it is too large."""
     size = sum(len(text.encode()) for text in found.values())
     if len(found) > MAX_FILES:
         return _too_large(f"{len(found)} files; at most {MAX_FILES} are allowed")

@@ -1,0 +1,1 @@
+"""Grading for other programs: over HTTP, and as tasks of other frameworks."""

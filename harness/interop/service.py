@@ -1,0 +1,173 @@
+"""The grading service: HTTP in front of an order book. Starlette; the same JSON as everywhere else."""
+
+from __future__ import annotations
+
+import hmac
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pydantic import ValidationError, model_validator
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from harness import __version__
+from harness.files import unsafe_path
+from harness.interop.order_book import Answer, GradeOrder, OrderBook, QueueFull
+from harness.records import Protocol, Record, Reply, Target, utc_now
+from harness.records.grade import GRADER_VERSION
+from harness.records.reasons import reason_of
+from harness.student.answer import parse_reply, project_of
+from harness.suite.catalogue import LoadedTask
+
+MOST_BYTES: Final = 32 << 20
+"""Of one request."""
+MOST_WAIT_S: Final = 60.0
+_RETRY_S: Final = "5"
+
+
+class Submission(Record):
+    """One thing to grade: a model's whole reply, or the files of a project."""
+
+    task: str
+    reply: str | None = None
+    files: dict[str, str] | None = None
+
+    @model_validator(mode="after")
+    def _one_of_them(self) -> Submission:
+        if (self.reply is None) == (self.files is None):
+            raise ValueError("give either `reply` (text) or `files` (path -> text)")
+        for path, text in (self.files or {"reply": self.reply or ""}).items():
+            why = unsafe_path(path)
+            if why is not None:
+                raise ValueError(f"files: {path!r} {why}")
+            if any("\ud800" <= char <= "\udfff" for char in text):
+                raise ValueError(f"{path}: it holds half of a character (a lone surrogate)")
+        return self
+
+
+class Refused(Exception):
+    """An answer other than 200."""
+
+    def __init__(self, status: int, message: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.response = JSONResponse({"error": message}, status, dict(headers or {}))
+
+
+class Service:
+    """What answers requests."""
+
+    def __init__(
+        self,
+        book: OrderBook,
+        tasks: Mapping[str, LoadedTask],
+        target: Target,
+        protocol: Protocol,
+        token: str,
+    ) -> None:
+        self._book = book
+        self._tasks = tasks
+        self._target = target
+        self._protocol = protocol
+        self._token = token
+
+    def app(self) -> Starlette:
+        """The ASGI application."""
+        return Starlette(
+            routes=[
+                Route("/health", self._health),
+                Route("/grades", self._post, methods=["POST"]),
+                Route("/grades/{key}", self._get),
+            ],
+            exception_handlers={Refused: _refuse, HTTPException: _unknown},
+        )
+
+    async def _health(self, request: Request) -> Response:
+        """Without a token: says nothing of what is graded."""
+        book = self._book
+        facts = {"liftbench": __version__, "grader_version": GRADER_VERSION, "target": self._target}
+        state = {"status": "ok" if book.lost is None else "no grader left", "waiting": book.waiting}
+        return JSONResponse(state | facts | {"tasks": len(self._tasks)}, 200 if book.lost is None else 503)
+
+    async def _post(self, request: Request) -> Response:
+        """One submission, or a list of them: what is accepted, in their order."""
+        self._authorize(request)
+        data = await _body(request)
+        several = isinstance(data, list)
+        try:
+            submitted = [Submission.model_validate(one) for one in (data if several else [data])]
+        except ValidationError as error:
+            raise Refused(400, reason_of(error)) from None
+        answers = [await run_in_threadpool(self._accept, one) for one in submitted]
+        done = all(answer.status == "done" for answer in answers)
+        shown = [answer.model_dump(mode="json") for answer in answers]
+        return JSONResponse(shown if several else shown[0], 200 if done else 202)
+
+    async def _get(self, request: Request) -> Response:
+        """`?wait=SECONDS`: answer when it is graded, or after that time."""
+        self._authorize(request)
+        try:
+            wait_s = min(float(request.query_params.get("wait", "0")), MOST_WAIT_S)
+        except ValueError:
+            raise Refused(400, "wait: give seconds") from None
+        key = request.path_params["key"]
+        known = key.isalnum()
+        answer = await run_in_threadpool(self._book.answer, key, wait_s) if known else None
+        if answer is None:
+            raise Refused(404, "no such order")
+        return JSONResponse(answer.model_dump(mode="json"))
+
+    def _authorize(self, request: Request) -> None:
+        given = request.headers.get("authorization", "").removeprefix("Bearer ")
+        if not hmac.compare_digest(given.encode(), self._token.encode()):
+            raise Refused(401, "send `Authorization: Bearer TOKEN`", {"WWW-Authenticate": "Bearer"})
+
+    def _order(self, submission: Submission) -> GradeOrder:
+        loaded = self._tasks.get(submission.task)
+        if loaded is None:
+            raise Refused(400, f"no task {submission.task!r} here")
+        if submission.files is not None:
+            given = project_of(submission.files)
+        else:
+            text = submission.reply or ""
+            given = parse_reply(Reply(text=text, model_label="", stop="end", created=utc_now()))
+        return GradeOrder(
+            task=submission.task,
+            task_digest=loaded.task.digest,
+            target=self._target,
+            protocol=self._protocol,
+            given=given,
+        )
+
+    def _accept(self, submission: Submission) -> Answer:
+        try:
+            return self._book.accept(self._order(submission))
+        except QueueFull:
+            raise Refused(429, "the queue is full", {"Retry-After": _RETRY_S}) from None
+
+
+async def _body(request: Request) -> Any:
+    """The JSON of a request of bounded size."""
+    held = bytearray()
+    async for chunk in request.stream():
+        held += chunk
+        if len(held) > MOST_BYTES:
+            raise Refused(413, f"a request has at most {MOST_BYTES >> 20} MiB")
+    try:
+        return json.loads(held)
+    except ValueError:
+        raise Refused(400, "the body is not JSON") from None
+
+
+async def _unknown(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return JSONResponse({"error": error.detail}, error.status_code)
+
+
+async def _refuse(request: Request, error: Exception) -> Response:
+    assert isinstance(error, Refused)
+    return error.response
