@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from harness.builder.toolchain import Toolchain
 from harness.locks import flock
@@ -17,6 +17,7 @@ from harness.records import MachineFacts
 from sandboxes.nvml import Gpu, Nvml, NvmlError, open_nvml
 
 T = TypeVar("T")
+_TOPOLOGY: Final = Path("/sys/devices/system/cpu")
 
 
 def cpu_name() -> str:
@@ -63,7 +64,7 @@ def machine_facts(toolchain: Toolchain, gpu_uuid: str | None = None) -> MachineF
 
 
 def judge_and_worker_cpus(
-    allowed: Iterable[int] | None = None, topology: Path = Path("/sys/devices/system/cpu")
+    allowed: Iterable[int] | None = None, topology: Path = _TOPOLOGY
 ) -> tuple[frozenset[int] | None, frozenset[int] | None]:
     """One CPU for the judge and one for workers; None, None where there is only one.
 
@@ -79,7 +80,7 @@ def judge_and_worker_cpus(
     return frozenset([judge]), frozenset([worker])
 
 
-def threads_of_core(cpu: int, topology: Path) -> set[int]:
+def threads_of_core(cpu: int, topology: Path = _TOPOLOGY) -> set[int]:
     """The CPUs of the same physical core; only itself where that is not known."""
     try:
         listed = (topology / f"cpu{cpu}/topology/thread_siblings_list").read_text().strip()
@@ -101,7 +102,7 @@ def cores_of_gpu(
     index: int,
     count: int,
     allowed: Iterable[int] | None = None,
-    topology: Path = Path("/sys/devices/system/cpu"),
+    topology: Path = _TOPOLOGY,
 ) -> Cores:
     """Two physical cores for each of `count` GPUs, from the last one down, and the rest for builds.
 
