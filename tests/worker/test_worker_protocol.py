@@ -6,6 +6,7 @@ For the CUDA transports the driver is a stand-in whose device memory is the host
 from __future__ import annotations
 
 import secrets
+import shutil
 import textwrap
 import time
 from collections.abc import Callable, Iterator
@@ -29,7 +30,7 @@ from harness.outcome import Cause
 from harness.records import Workload
 from sandboxes.pool import SandboxPool
 from tests.fakes.cuda_driver import WithDriver, compile_driver, fresh
-from tests.fakes.overlays import throw_away_task, zoo_project
+from tests.fakes.overlays import ZOO, throw_away_task, zoo_project
 from tests.fakes.processes import processes_naming
 
 pytestmark = pytest.mark.slow
@@ -311,6 +312,26 @@ def test_late_writes_are_not_in_the_snapshot(start: Start) -> None:
     contender.plan(Layout(problem), 1)
     ((out,),), _ = call(contender, problem, [problem.make_inputs()])
     assert bool(out.isnan().all())
+
+
+@by_descriptor
+def test_another_process_that_writes_late_is_not_in_the_snapshot(start: Start, tmp_path: Path) -> None:
+    """The zoo's helper computes in a context of its own what was handed to it, when the call is over."""
+    package = tmp_path / "scale"
+    shutil.copytree(ZOO / "gpu_late_process" / "torch-ext" / "scale", package)
+    (package / "_ops.py").write_text("ops = None")  # of the library that is not built here
+    problem, contender = problem_of(), start(Source("project", package / "__init__.py", "scale", "scale"))
+    contender.plan(Layout(problem), 1)
+    inputs = problem.make_inputs()
+    with Arena(Layout(problem), [inputs], 0xFF, contender.transport) as arena:
+        (during,) = arena.results(contender.call(arena, 1, "on a test")[0])
+        assert bool(during.outputs[0].isnan().all())
+        for _ in range(100):
+            (later,) = arena.results(arena.snapshot())
+            if bool(later.outputs[0].isfinite().all()):
+                break
+            time.sleep(0.05)  # the helper's turn
+    torch.testing.assert_close(later.outputs, problem.reference(inputs), rtol=1e-6, atol=1e-6)
 
 
 WATCHER = """
