@@ -23,6 +23,7 @@ from harness.judge.usable_gpu import Gpu, open_gpu
 from harness.judge.worker_client import Failed
 from harness.records import CheckResult, MachineFacts, Project, Protocol
 from harness.suite.catalogue import LoadedTask, expert_project, select_tasks
+from sandboxes.driver import driver_libraries
 from sandboxes.gpu import GpuSlot, watch_gpu
 from sandboxes.job import Sandbox
 from sandboxes.nvml import Nvml, XidWatch
@@ -33,6 +34,8 @@ SANDBOX: Final = "local"
 OTHERS: Final = ("landlock", "bubblewrap", "docker")
 FIRST_TASK: Final = "l1/softmax"
 """The one expert that goes through everything first."""
+CALLS: Final = Path(__file__).parent / "calls" / "__init__.py"
+"""A project that does next to nothing."""
 _PROBE = Path(__file__).with_name("probe.cu")
 _COMPILE_S, _BUILD_WALL_S = 120.0, 600.0
 
@@ -41,6 +44,8 @@ class Bench:
     """The real GPU. `StandIn` replaces what a machine without one lacks."""
 
     emulated = False
+    no_cuda = "CUDA_VISIBLE_DEVICES=-1"
+    """Keeps CUDA from starting in a process."""
 
     def __init__(self, nvml: Nvml, slot: GpuSlot, folder: Path, cache: Path) -> None:
         """`folder` is for temporary files; builds are kept in `cache`."""
@@ -54,6 +59,14 @@ class Bench:
     def open(self, machine: MachineFacts) -> Gpu | str:
         """The GPU, opened for the judge, or why it cannot be."""
         return open_gpu(machine)
+
+    def judge_uuid(self) -> str:
+        """The GPU, or the part of it, that the judge opens."""
+        return self.slot.uuid
+
+    def libcuda(self) -> Path:
+        """The driver's library that the judge uses."""
+        return next(path for path in driver_libraries() if path.name == "libcuda.so.1")
 
     def watch_xids(self) -> XidWatch | None:
         """Collects the GPU's Xids; None where they are not reported."""

@@ -27,7 +27,7 @@ from sandboxes.gpu import GpuSlot
 from sandboxes.job import Job, Process, Sandbox
 from sandboxes.nvml import Nvml, open_nvml
 from sandboxes.registry import open_sandbox
-from tests.fakes.cuda_driver import WithDriver, compile_driver, fresh
+from tests.fakes.cuda_driver import UUID, WithDriver, compile_driver, fresh
 from tests.fakes.gpu import WithoutDevice, made_up_gpu
 from tests.fakes.nvml import install_fake_nvml
 from tests.fakes.sandbox import Wrapped
@@ -41,8 +41,9 @@ class StandIn(Bench):
     """GPU 0 of the stand-in for NVML, which the files of `state` describe."""
 
     emulated = True
+    no_cuda = "LIFTBENCH_FAKE_CUDA=cuInit=100"
     bad = False
-    """The probe answers what must not be."""
+    """The probe answers what must not be, and the judge has another GPU."""
     xid: int | None = None
     """Reported whenever a job starts."""
     _drivers: ClassVar[dict[Path, Path]] = {}
@@ -79,6 +80,14 @@ class StandIn(Bench):
     def open(self, machine: MachineFacts) -> Gpu | str:
         """With a state of its own."""
         return made_up_gpu(fresh(self._drivers[self.cache]))
+
+    def judge_uuid(self) -> str:
+        """NVML and the driver are two stand-ins: their GPUs have names of their own."""
+        return "GPU-00" if self.bad else UUID
+
+    def libcuda(self) -> Path:
+        """The compiled stand-in."""
+        return self._drivers[self.cache]
 
     def probe(self) -> Path:
         """What answers as the probe would; the probe itself is compiled once, where there is nvcc."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import secrets
 import statistics
+import time
 from contextlib import closing
 from ctypes import c_int
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -28,14 +28,14 @@ from harness.records import Record
 from harness.suite.catalogue import LoadedTask
 from harness.worker.cuda_driver import Window
 from tests.fakes.judge_kernels import CHECKS, Check, run
-from tests.gpu.bench import FIRST_TASK, Bench, experts, judging
+from tests.gpu.bench import CALLS, FIRST_TASK, Bench, experts, judging
 from tools.gpu_results import Fact
 
-_CALLS = Path(__file__).parent / "calls" / "__init__.py"
 _AA_PAIRS: Final = 2
 _REVEALS, _ROUNDS = 60, 20
 _ARENA_BYTES, _SAMPLE = 192 << 20, 4096
 _FEW_COLUMNS: Final = 16
+_ASKED, _PAUSE_S = 20, 0.2
 
 
 class _Here:
@@ -56,7 +56,7 @@ def median_us(benchmark: Any, facts: dict[str, Fact], name: str) -> None:
 def test_reveal(what: str, gpu: Bench, facts: dict[str, Fact], benchmark: Any) -> None:
     """A reveal of small memory to the null project, and to calls with and without a tiny kernel."""
     loaded = gpu.headline(experts()[FIRST_TASK])
-    source = Source("null") if what == "null" else Source("project", _CALLS, "calls", what)
+    source = Source("null") if what == "null" else Source("project", CALLS, "calls", what)
     with judging(gpu) as judge, judge.workers() as workers, workers.start(source) as worker:
         worker.load()
         (problem,) = problems(loaded, "cuda", timed_only=True, device=worker.transport.device)
@@ -154,6 +154,20 @@ def test_stop(gpu: Bench, facts: dict[str, Fact], benchmark: Any) -> None:
         worker.freeze(False)
         assert worker.changed_settings() == []  # it goes on
     median_us(benchmark, facts, "stop_us")
+
+
+@pytest.mark.gpu(estimate_s=15.0, rank=4.8)
+def test_known_speed(gpu: Bench, facts: dict[str, Fact]) -> None:
+    """The known kernel, asked after pauses as before a turn, is within 2 % of its first time."""
+    doubts: list[str] = []
+    with judging(gpu) as judge:
+        speed = judge.gpu.speed
+        facts["session_us"] = speed.session_us
+        for _ in range(_ASKED):
+            time.sleep(0.0 if gpu.emulated else _PAUSE_S)
+            doubts += filter(None, [speed.doubt()])
+    facts |= {"asked": _ASKED, "doubts": len(doubts), "said": doubts[-1] if doubts else "-"}
+    assert len(doubts) <= _ASKED // 10, "turns would be dropped on a quiet GPU"
 
 
 @pytest.mark.gpu(estimate_s=90.0)

@@ -7,10 +7,13 @@ outside, by NVML.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import secrets
+import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -34,6 +37,8 @@ _XID_S = 2.0  # for the first report; the driver's log is written at once
 _POLL_S = 0.02
 _STILL_S = 0.3
 _MESSAGE_BYTES = 4096
+_SEEN = Path(__file__).with_name("seen.py")
+_READ_BY_DRIVER = ("devices", "modules", "version", "driver/nvidia*/**/*")  # below /proc
 # The driver's own share of the memory moves by some MB between readings.
 _MEMORY_SLACK_BYTES = 64 << 20
 
@@ -41,18 +46,20 @@ _MEMORY_SLACK_BYTES = 64 << 20
 @contextlib.contextmanager
 def _started(gpu: Bench, backend: str, *words: str) -> Iterator[Process]:
     """The probe program in a sandbox, closed afterwards. Skips without that sandbox."""
+    mode, *more = words
+    argv = ["{scratch}/probe", mode, "{channel}", *more]
+    with _job(gpu, backend, argv, {"probe": gpu.probe()}) as process:
+        yield process
+
+
+@contextlib.contextmanager
+def _job(gpu: Bench, backend: str, argv: list[str], inputs: dict[str, Path]) -> Iterator[Process]:
     try:
         sandbox = gpu.sandbox(backend)
     except SandboxError as error:
         pytest.skip(str(error))
-    mode, *more = words
-    job = Job(
-        role="run",
-        argv=["{scratch}/probe", mode, "{channel}", *more],
-        limits=Limits(wall_s=_WALL_S, memory_bytes=_MEMORY_BYTES),
-        inputs={"probe": gpu.probe()},
-        device=gpu.slot.uuid,
-    )
+    limits = Limits(wall_s=_WALL_S, memory_bytes=_MEMORY_BYTES)
+    job = Job(role="run", argv=argv, limits=limits, inputs=inputs, device=gpu.slot.uuid)
     with contextlib.closing(sandbox), contextlib.closing(sandbox.start(job)) as process:
         yield process
 
@@ -95,6 +102,27 @@ def _known(gpu: Bench, backend: str) -> dict[str, Fact]:
 def test_known(backend: str, gpu: Bench, facts: dict[str, Fact]) -> None:
     """CUDA starts, allocates, launches and copies inside, with the right result."""
     facts |= _known(gpu, backend)
+
+
+@pytest.mark.gpu(estimate_s=10.0)
+@in_every_sandbox
+def test_same_gpu(backend: str, gpu: Bench, facts: dict[str, Fact]) -> None:
+    """CUDA sees the judge's GPU and no other, by the host's libcuda, which can read the driver's files."""
+    if backend == "docker":
+        pytest.skip("its image has a Python and a libcuda of its own")
+    found = (path for pattern in _READ_BY_DRIVER for path in Path("/proc").glob(pattern))
+    files = [str(path) for path in sorted(found) if path.is_file() and path.stat().st_mode & 0o004]
+    argv = [sys.executable, "-I", "-S", "{scratch}/seen.py", *files]
+    with _job(gpu, backend, argv, {"seen.py": _SEEN}) as process:
+        facts |= _answer(_end(process), "to ask which GPU there is")
+    expected = gpu.judge_uuid().partition("-")[2].replace("-", "").lower()
+    if facts["gpus"] != expected:
+        pytest.fail(f"the judge has GPU {expected}, a job sees {facts['gpus'] or 'none'}")
+    if facts.pop("libcuda_sha256") != hashlib.sha256(gpu.libcuda().read_bytes()).hexdigest():
+        pytest.fail(f"a job loads another libcuda than the judge: {facts['libcuda']}")
+    # With the stand-in no device is handed in, so Landlock closes these files.
+    if facts["unreadable"] != "-" and not gpu.emulated:
+        pytest.fail(f"a job cannot read {facts['unreadable']}")
 
 
 @pytest.mark.gpu(estimate_s=45.0)

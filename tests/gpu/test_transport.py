@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 
+from harness.errors import DeviceError, SandboxError
 from harness.judge.check import problems
 from harness.judge.guarded_buffers import Arena, Layout
 from harness.judge.verifier import Verifier
-from harness.judge.worker_client import Source, WorkerClient
+from harness.judge.worker_client import Source, WorkerClient, Wrapper
 from harness.judge.worker_reply import Mode
 from harness.suite.catalogue import LoadedTask
-from tests.gpu.bench import FIRST_TASK, OTHERS, SANDBOX, Bench, experts, judging
+from tests.gpu.bench import CALLS, FIRST_TASK, OTHERS, SANDBOX, Bench, experts, judging
 from tools.gpu_results import Fact
 
 _MODES: tuple[Mode, ...] = ("eager", "eager", "queued", "graph")
@@ -54,3 +55,18 @@ def _reference_calls(worker: WorkerClient, loaded: LoadedTask, facts: dict[str, 
         facts[f"{mode}_outside_us"] = reveal.outside_us / sets
         facts[f"{mode}_inside_us"] = None if reveal.claim_us is None else reveal.claim_us / sets
         facts["latency_us"] = reveal.latency_us
+
+
+@pytest.mark.gpu(estimate_s=30.0, rank=4.7)
+def test_start_is_infra(gpu: Bench, facts: dict[str, Fact]) -> None:
+    """Where CUDA does not start in a worker nobody's project is to blame, and the next worker starts."""
+    source = Source("project", CALLS, "calls", "nothing", repeatable=True)
+    hidden = Wrapper(("/usr/bin/env", gpu.no_cuda), (), {})
+    with judging(gpu) as judge, judge.workers() as workers:
+        with workers.start(source, under=hidden) as worker, pytest.raises(SandboxError) as caught:
+            worker.load()
+        facts["said"] = str(caught.value)[:200]
+        assert "CUDA did not start in a worker" in str(caught.value)
+        assert not isinstance(caught.value, DeviceError)
+        with workers.start(source) as worker:
+            worker.load()
