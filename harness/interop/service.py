@@ -5,7 +5,7 @@ from __future__ import annotations
 import hmac
 import json
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from pydantic import ValidationError, model_validator
 from starlette.applications import Starlette
@@ -18,10 +18,11 @@ from starlette.routing import Route
 from harness import __version__
 from harness.files import unsafe_path
 from harness.interop.order_book import Answer, GradeOrder, OrderBook, QueueFull
-from harness.records import Protocol, Record, Reply, Target, utc_now
+from harness.records import Arm, Briefing, Protocol, Record, Reply, Sampling, Target, Task, utc_now
 from harness.records.grade import GRADER_VERSION
 from harness.records.reasons import reason_of
 from harness.student.answer import parse_reply, project_of
+from harness.student.prompts import make_request
 from harness.suite.catalogue import LoadedTask
 
 MOST_BYTES: Final = 32 << 20
@@ -80,6 +81,7 @@ class Service:
         return Starlette(
             routes=[
                 Route("/health", self._health),
+                Route("/tasks", self._list),
                 Route("/grades", self._post, methods=["POST"]),
                 Route("/grades/{key}", self._get),
             ],
@@ -92,6 +94,22 @@ class Service:
         facts = {"liftbench": __version__, "grader_version": GRADER_VERSION, "target": self._target}
         state = {"status": "ok" if book.lost is None else "no grader left", "waiting": book.waiting}
         return JSONResponse(state | facts | {"tasks": len(self._tasks)}, 200 if book.lost is None else 503)
+
+    async def _list(self, request: Request) -> Response:
+        """Tasks with the messages that a student gets, `?briefing=contract` or `full`."""
+        self._authorize(request)
+        briefing = request.query_params.get("briefing", "contract")
+        if briefing not in get_args(Briefing):
+            raise Refused(400, "briefing: contract or full")
+        return JSONResponse([self._task(loaded.task, briefing) for loaded in self._tasks.values()])
+
+    def _task(self, task: Task, briefing: Any) -> dict[str, Any]:
+        arm = Arm(kind="without_skill")
+        asked = make_request(
+            task, self._target, arm, [], sampling=Sampling(), repeat=0, briefing=briefing, turns=1
+        )
+        messages = [one.model_dump(mode="json", include={"role", "content"}) for one in asked.messages]
+        return {"id": task.id, "family": task.family, "digest": task.digest, "messages": messages}
 
     async def _post(self, request: Request) -> Response:
         """One submission, or a list of them: what is accepted, in their order."""

@@ -104,6 +104,15 @@ def test_a_batch_is_answered_in_its_order(tmp_path: Path, tasks: dict[str, Loade
     assert found[1]["rewards"]["compiled"] == 0.0
 
 
+def test_tasks_are_listed_with_their_prompts(tmp_path: Path, tasks: dict[str, LoadedTask]) -> None:
+    """A client needs nothing of liftbench: the service gives the messages that a student gets."""
+    with served(book_of(tmp_path, tasks, FakeGrader()), tasks) as url:
+        status, (listed,) = ask(f"{url}/tasks")
+        assert ask(f"{url}/tasks?briefing=none")[0] == 400
+    assert (status, listed["id"], listed["digest"]) == (200, "t/scale", tasks["t/scale"].task.digest)
+    assert [message["role"] for message in listed["messages"]] == ["system", "user"]
+
+
 @pytest.mark.parametrize(
     ("data", "status", "said"),
     [
