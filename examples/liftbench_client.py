@@ -27,6 +27,10 @@ class Client:
         """Order a grade of a model's reply; its id."""
         return str(self._ask("/grades", {"task": task, "reply": reply})["id"])
 
+    def submit_files(self, task: str, files: dict[str, str]) -> str:
+        """Order a grade of a project, path to text; its id."""
+        return str(self._ask("/grades", {"task": task, "files": files})["id"])
+
     def grade(self, key: str, within_s: float = 3600.0) -> dict[str, Any]:
         """Wait for `{"rewards": ..., "grade": ..., "unscored": ...}`. Raises TimeoutError."""
         give_up = time.monotonic() + within_s

@@ -249,13 +249,13 @@ def make_grading_setup(
     )
 
 
-def make_setup(grading: GradingOptions, several: FleetOptions) -> GradingSetup:
+def make_setup(grading: GradingOptions, several: FleetOptions, *, timed: bool = True) -> GradingSetup:
     """Graders on several GPUs or nodes, or one in this process. Raises UsageError, NoGraderLeft."""
     gpus = find_gpus() if grading.target == "cuda" else []
     if several.fleet is None and len(gpus) < 2:
         if several.gpus not in ("all", *(gpu.uuid for gpu in gpus), *(["1"] if gpus else [])):
             raise UsageError(f"--gpus {several.gpus}: --target {grading.target} has {len(gpus)} GPUs here")
-        return make_grading_setup(grading)
+        return make_grading_setup(grading, timed=timed)
     # They import torch.
     from harness.fleet.messages import HostSpec
     from harness.fleet.opening import chosen_gpus, open_pool, places_here
@@ -266,6 +266,7 @@ def make_setup(grading: GradingOptions, several: FleetOptions) -> GradingSetup:
         sandbox=grading.sandbox,
         cache=str(cache_folder(grading.cache)),
         emulate=grading.emulate,
+        timed=timed,
     )
     uuids = [gpu.uuid for gpu in chosen_gpus(several.gpus, gpus)]
     return open_pool(spec, lambda one: places_here(uuids, one), say)

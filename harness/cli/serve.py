@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from harness.cli.options import FleetOptions, GradingOptions, PatternsOption, make_setup, say
+from harness.cli.options import FleetOptions, GradingOptions, PatternsOption, TimedOption, make_setup, say
 from harness.cli.tasks import chosen_tasks
 from harness.errors import UsageError
 from harness.suite.sizes import refuse_too_large
@@ -31,6 +31,7 @@ def serve(
     ] = None,
     at_once: Annotated[int, typer.Option(min=1, help="Orders under way at once; at least two per GPU.")] = 4,
     max_waiting: Annotated[int, typer.Option(min=1, help="Unfinished orders; more get status 429.")] = 1000,
+    timed: TimedOption = True,
     grading: GradingOptions,
     several: FleetOptions,
 ) -> int:
@@ -50,7 +51,7 @@ def serve(
     chosen = chosen_tasks(tasks or [], grading)
     by_id = {loaded.task.id: loaded for loaded in chosen if grading.target in loaded.task.dtypes}
     given = token or secrets.token_urlsafe(24)
-    with closing(make_setup(grading, several)) as setup:
+    with closing(make_setup(grading, several, timed=timed)) as setup:
         refuse_too_large(list(by_id.values()), grading.target, setup.grader.device_bytes)
         at_once = max(at_once, setup.at_once)
         book = OrderBook(store, setup.grader, by_id, at_once=at_once, most_waiting=max_waiting, say=say)

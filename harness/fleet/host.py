@@ -111,6 +111,7 @@ def open_setup(spec: HostSpec, say: Callable[[str], None]) -> BuildSetup:
         say,
         target=spec.target,
         protocol=spec.protocol,
+        timed=spec.timed,
         emulate=spec.emulate,
         gpu=spec.gpu,
         cores=None if spec.gpu is None else cores_of_gpu(spec.index, spec.gpus),

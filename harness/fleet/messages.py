@@ -20,6 +20,7 @@ class HostSpec(Record):
     sandbox: str
     cache: str
     emulate: bool = True
+    timed: bool = True
     gpu: str | None = None
     """UUID; None: the first GPU, or none."""
     index: int = 0
