@@ -11,7 +11,7 @@ BUDGET_S ?= 480
 JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n > 4 ? 4 : n)))
 RESULTS ?= results
 
-.PHONY: help demo test test-all lint size bench image setup wheel clean gpu-check gpu-wheels status freeze security zoo
+.PHONY: help demo test test-all lint size bench image setup soak wheel clean gpu-check gpu-wheels status freeze security zoo
 
 help:
 	@echo "make demo   a lift report from recorded replies: built, checked and timed here (no GPU, no key)"
@@ -26,6 +26,7 @@ help:
 	@echo "make security  all attacks on all sandboxes of this machine, into docs/generated/security.md"
 	@echo "make zoo    projects that want to fool the judge, and honest ones, into docs/generated/security.md"
 	@echo "make gpu-check  on a machine with a GPU: what only a GPU can answer, into results/"
+	@echo "make soak   a fleet and the service under load and faults (an hour)"
 	@echo "make gpu-wheels  what such a machine needs where it has no network, into build/gpu-wheels"
 
 setup: $(STAMP)
@@ -91,6 +92,10 @@ security: setup
 # ZOO=--all: all sandboxes of this machine, not only the automatic one and local. Other options: tools/zoo/report.py.
 zoo: setup
 	$(BIN)/python -m tools.zoo.report $(ZOO)
+
+# For hours: 500 trials on a fleet with a fault every 20 s, and 1,000 orders for the service, which is killed twice.
+soak: setup
+	$(BIN)/python -m tools.soak_serve
 
 wheel: setup
 	$(BIN)/python -m build --wheel

@@ -36,6 +36,7 @@ from harness.models.providers import make_model
 from harness.records import Sampling
 from harness.report.write import report_run
 from harness.study.run import RunContext
+from harness.suite.catalogue import LoadedTask
 from harness.teaching.generation import generate as run_generation
 from harness.teaching.record import GenerationRecord, score_text
 from harness.teaching.request import GenerationRequest
@@ -79,16 +80,12 @@ def generate(
     meter = trial.meter()
     [teacher_spec] = model_specs([teacher], teacher_base_url)
     students = () if no_eval else model_specs(student or [], base_url)
-    found = chosen_tasks(tasks or [], grading)
-    fitting = [one for one in found if grading.target in one.task.dtypes]
-    if not fitting:
-        raise UsageError(f"no task is for target {grading.target}: choose other --tasks or --target")
     request = GenerationRequest(
         description=description,
         source=source,
         examples=tuple(map(_example, example or [])),
         output=output,
-        tasks=fitting,
+        tasks=_fitting(tasks or [], grading),
         teacher=meter.wrap(make_model(teacher_spec), "teacher"),
         students=students,
         models={spec.name: meter.wrap(make_model(spec)) for spec in students},
@@ -112,6 +109,14 @@ def generate(
     else:
         _print_record(record)
     return 0
+
+
+def _fitting(patterns: list[str], grading: GradingOptions) -> list[LoadedTask]:
+    """The chosen tasks for the target. Raises UsageError if there are none."""
+    fitting = [one for one in chosen_tasks(patterns, grading) if grading.target in one.task.dtypes]
+    if not fitting:
+        raise UsageError(f"no task is for target {grading.target}: choose other --tasks or --target")
+    return fitting
 
 
 def _run(

@@ -97,6 +97,9 @@ class HostProcess:
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
+        if self._process.stdin is not None:
+            with suppress(OSError):  # what was never sent
+                self._process.stdin.close()
 
     def _write(self, line: str) -> None:
         assert self._process.stdin is not None
@@ -127,20 +130,22 @@ class HostProcess:
         how = "" if code is None else f" (signal {-code})" if code < 0 else f" (exit code {code})"
         return MemberLost(f"grader process {self._process.pid} {why}{how}")
 
+    def _take(self, line: str) -> None:
+        try:
+            event = Event.model_validate_json(line)
+        except ValidationError:  # cut off by its death
+            return
+        with self._lock:
+            answers = self._queues.get(event.order)
+        if answers is not None and event != Event():
+            answers.put(event)
+
     def _listen(self) -> None:
         assert self._process.stdout is not None
-        for line in self._process.stdout:
-            self._heard_s = time.monotonic()
-            try:
-                event = Event.model_validate_json(line)
-            except ValidationError:  # cut off by its death
-                continue
-            if event == Event():
-                continue
-            with self._lock:
-                answers = self._queues.get(event.order)
-            if answers is not None:
-                answers.put(event)
+        with self._process.stdout as out:
+            for line in out:
+                self._heard_s = time.monotonic()
+                self._take(line)
         with self._lock:
             self._gone = True
             waiting = list(self._queues.values())
