@@ -162,7 +162,7 @@ def figures() -> Iterator[Bound]:
     yield Bound("annotated functions, %", 100 * sum(map(annotated, functions)) / len(functions), least=100)
     yield Bound("imports inside functions", inner, most=15)
     yield Bound("comments per 100 lines", round(100 * comments / lines, 1))
-    yield Bound("lines of tests", tests, most=39_500)
+    yield Bound("lines of tests", tests, most=43_000)
     yield Bound("files of tests", test_files)
     yield Bound("lines of tools", tools)
     yield Bound("files of tools", tool_files)

@@ -20,6 +20,7 @@ import os
 import shutil
 import tarfile
 import time
+import zlib
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
@@ -138,15 +139,15 @@ class BuildCache:
         with self.lock(key):
             if self.load(key) is not None:
                 return
-            held = io.BytesIO(base64.b64decode(archive))
             try:
+                held = io.BytesIO(base64.b64decode(archive))
                 with (
                     directory_atomically(self._path(key)) as fresh,
                     tarfile.open(fileobj=held, mode="r:gz") as packed,
                 ):
                     packed.extractall(fresh, filter="data")
                     fresh.chmod(0o755)
-            except tarfile.TarError as error:
+            except (tarfile.TarError, ValueError, EOFError, zlib.error) as error:
                 raise HarnessBug(f"a build from another machine cannot be unpacked: {error}") from error
             if self.load(key) is None:
                 shutil.rmtree(self._path(key))
