@@ -30,6 +30,8 @@ _MAX_SUSPECTS = 64
 _PIECE = 1 << 24
 _CACHED = 1 << 15
 """Elements whose float64 copies stay in a core's cache."""
+_SURE = 0.99
+"""Of the tolerance: below it no rounding of the comparison matters."""
 _secret = random.SystemRandom()
 _Scale = torch.Tensor | None
 _Part = torch.Tensor | None
@@ -111,18 +113,39 @@ def worst_error(actual: torch.Tensor, truth: torch.Tensor, factor: float, scale:
     return float(errors.max()) if errors.numel() else 0.0
 
 
+def _stays_whole(truth: torch.Tensor) -> bool:
+    return truth.dim() < 2 or truth.numel() <= _CACHED or truth.device.type != "cpu"
+
+
+def _cached_rows(actual: torch.Tensor, truth: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Rows at a time that stay in cache, of tensors that need not stay whole."""
+    rows = max(1, _CACHED // truth.shape[-1])
+    yield from zip(*(torch.split(values.flatten(0, -2), rows) for values in (actual, truth)), strict=True)
+
+
+def surely_passes(actual: torch.Tensor, truth: torch.Tensor, factor: float) -> bool:
+    """Whether errors are small beside the RMS of their rows alone, so that all element errors are below 1. It
+    costs a third of finding them; False says nothing."""
+    if factor == 0 or not truth.is_floating_point() or truth.numel() == 0:
+        return False
+    pieces = [(actual, truth)] if _stays_whole(truth) else _cached_rows(actual, truth)
+    for ours, theirs in pieces:
+        scale = row_rms(theirs)
+        largest = (ours.double() - theirs).abs_().amax(dim=-1, keepdim=True)  # NaN where one is
+        if not bool(((largest <= _SURE * factor * scale) & scale.isfinite()).all()):
+            return False
+    return True
+
+
 def _worst_by_pieces(
     actual: torch.Tensor, truth: torch.Tensor, factor: float, scale: _Scale
 ) -> tuple[float, float]:
     """(worst element error, largest absolute difference), rows at a time on the host: they stay in cache."""
-    one_row = truth.dim() < 2
-    if one_row or scale is not None or truth.numel() <= _CACHED or truth.device.type != "cpu":
+    if scale is not None or _stays_whole(truth):
         errors, absolute = _errors(actual, truth, factor, scale)
         return float(errors.max()), absolute
-    rows = max(1, _CACHED // truth.shape[-1])
-    pieces = zip(*(torch.split(values.flatten(0, -2), rows) for values in (actual, truth)), strict=True)
     worst = absolute = 0.0
-    for ours, theirs in pieces:
+    for ours, theirs in _cached_rows(actual, truth):
         errors, largest = _errors(ours, theirs, factor, None)
         worst, absolute = max(worst, float(errors.max())), max(absolute, largest)
     return worst, absolute

@@ -24,7 +24,7 @@ from harness.records.task import Arrangement
 GUARD_BYTES = 4096
 _ALIGN = 4096
 _GUARD_BYTE = 0xA5
-_PIECE_BYTES = 1 << 26
+_PIECE = 1 << 26
 
 
 def _aligned(size: int) -> int:
@@ -252,6 +252,8 @@ class Arena:
 
 
 def _same_bytes(one: torch.Tensor, two: torch.Tensor) -> bool:
-    """In pieces, since a comparison of large operands makes a large copy."""
-    pieces = (slice(start, start + _PIECE_BYTES) for start in range(0, one.numel(), _PIECE_BYTES))
+    """In pieces, since a comparison of large operands makes a large copy; 8 bytes at a time if that fits."""
+    if all(data.numel() % 8 == data.storage_offset() % 8 == 0 for data in (one, two)):
+        one, two = one.view(torch.int64), two.view(torch.int64)
+    pieces = (slice(start, start + _PIECE) for start in range(0, one.numel(), _PIECE))
     return all(torch.equal(one[piece], two[piece]) for piece in pieces)

@@ -245,9 +245,16 @@ class Sampler:
         inputs = self._each(lambda kind: adversarial.make(self.problem, kind), kinds)
         return InputSets(inputs, kinds, scored=False)
 
+    def _max_shown(self, pace_us: float) -> int:
+        """Sets of a batch that a reference is shown. On the host as many as the student, unless they take too
+        long: a reveal's first call is slower, and a smaller batch would make a reference look slower."""
+        if not self.transport.stops_with_process:
+            return self._max_batch(pace_us)
+        return min(self.max_sets, max(2, int(_BATCH_S * 1e6 / max(pace_us, 1.0))))
+
     def again(self, visit: Visit, pace_us: float) -> Visit:
-        """The same inputs for a reference: no more sets than fit its pace, and no probes."""
-        most = self._max_batch(pace_us)
+        """The same inputs for a reference: no more sets than it is shown, and no probes."""
+        most = self._max_shown(pace_us)
         return [InputSets(one.inputs[:most], one.kinds[:most]) for one in visit if one.scored]
 
     def for_null(self, visit: Visit, paces_us: Sequence[float]) -> Visit:
@@ -255,7 +262,7 @@ class Sampler:
         that what a reveal costs need not be linear in its sets."""
         shown = self.again(visit, 0.0)
         batches = [one for one in shown if len(one.inputs) > 1]
-        sizes = {(one_at, self._max_batch(us)) for one_at in range(len(batches)) for us in paces_us}
+        sizes = {(one_at, self._max_shown(us)) for one_at in range(len(batches)) for us in paces_us}
         fewer = [(batches[at], most) for at, most in sorted(sizes) if most < len(batches[at].inputs)]
         return [*shown, *(InputSets(one.inputs[:most], one.kinds[:most]) for one, most in fewer)]
 

@@ -125,10 +125,11 @@ class SanitizerRun(Record):
 
 
 _BEFORE_CHECK: Final = (Stage.PROJECT, Stage.BUILD, Stage.LOAD)
-GRADER_VERSION: Final = "7"
+GRADER_VERSION: Final = "8"
 """Part of every grading key; raised when the same project may be graded differently.
 
 6: denormal outputs may be rounded to 0 or to the smallest one. 7: other normals from the same words.
+8: on the CPU references are shown batches as large as the student's.
 """
 SCALED: Final = "scaled"
 REPEATED: Final = "repeated after a kill"

@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch", reason="needs torch (pip install torch)")
 
-from harness.judge.compare import compare, element_errors, passes, worst_error, worst_tile
+from harness.judge.compare import (
+    compare,
+    element_errors,
+    passes,
+    surely_passes,
+    worst_error,
+    worst_tile,
+)
 from harness.judge.problem import Problem
 from harness.judge.trivial_answers import own_outputs
 from harness.judge.verifier import Verifier
@@ -75,8 +82,60 @@ def test_large_outputs_by_pieces_are_judged_as_whole(shape: tuple[int, ...], spe
     if special is not None:
         actual.view(-1)[-7] = special
     found = compare(actual, truth, 1e-5, INF)
-    assert found.worst == worst_error(actual, truth, 1e-5)
+    assert found.worst == pytest.approx(worst_error(actual, truth, 1e-5), rel=1e-12)  # sums in another order
     assert found.absolute == (INF if special is not None else float((actual.double() - truth).abs().max()))
+
+
+FLOATS = ["float64", "float32", "float16", "bfloat16", "float8_e4m3fn"]
+MAGNITUDES = [1e-320, 1e-160, 1e-44, 1.0, 1e30, 1e160, 1e300]
+
+
+@QUIET
+@given(
+    st.sampled_from([(), (1,), (5,), (3, 5), (2, 3, 9), (7, 5001)]),
+    FACTORS,
+    SEEDS,
+    st.sampled_from(FLOATS),
+    st.sampled_from(MAGNITUDES),
+    st.floats(0.0, 2.5),
+    st.sampled_from([None, None, NAN, INF, -INF, 0.0]),
+    st.booleans(),
+)
+def test_what_surely_passes_is_never_refused(
+    shape: tuple[int, ...],
+    factor: float,
+    seed: int,
+    dtype: str,
+    magnitude: float,
+    share: float,
+    special: float | None,
+    both: bool,
+) -> None:
+    """Errors around the tolerance, special values and extreme magnitudes: the quick test agrees with the full
+    comparison wherever it says yes."""
+    truth = truth_of(shape, seed) * magnitude
+    signs = torch.where(torch.rand(shape, generator=torch.Generator().manual_seed(seed)) < 0.5, -1.0, 1.0)
+    actual = (truth + signs.double() * share * tolerance_of(truth, factor)).to(getattr(torch, dtype))
+    if special is not None:
+        actual[position_of(shape, seed)] = special
+        if both:
+            truth[position_of(shape, seed)] = special
+    if surely_passes(actual, truth, factor):
+        error = compare(actual, truth, factor, 1.0)
+        assert passes(error, 1.0) and error.over == 0
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (40_000,), (7, 5001), (2, 3, 9)])
+def test_a_small_error_surely_passes_and_garbage_does_not(shape: tuple[int, ...]) -> None:
+    """A rounded truth passes at once; one element that is wrong, NaN or infinite leaves it open."""
+    truth = torch.randn(shape, dtype=torch.float64)
+    actual = truth.float()
+    assert surely_passes(actual, truth, 1e-5)
+    for wrong in (NAN, INF, -INF, 100.0):
+        broken = actual.clone()
+        broken.view(-1)[-1] = wrong
+        assert not surely_passes(broken, truth, 1e-5)
+    assert not surely_passes(truth.long(), truth.long(), 1e-5) and not surely_passes(actual, truth, 0.0)
 
 
 def test_tile_at_the_edge() -> None:

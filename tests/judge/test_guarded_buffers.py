@@ -12,7 +12,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs torch (pip install torch)")
 
 from harness.judge.adversarial import fit_layout
-from harness.judge.guarded_buffers import Arena, Layout
+from harness.judge.guarded_buffers import Arena, Layout, _same_bytes
 from harness.judge.problem import Problem, Tensors
 from harness.judge.shared_memory import HostMemory
 from harness.records.task import Arrangement
@@ -91,6 +91,18 @@ def test_changed_input(filled: tuple[Arena, list[Tensors]]) -> None:
     worker_view(arena)[start : start + 4] = torch.tensor([0, 0, 0, 0x80], dtype=torch.uint8)
     results = arena.results(arena.snapshot())
     assert [r.changed_inputs for r in results] == [(), ("x",)]
+
+
+@pytest.mark.parametrize(("start", "size"), [(0, 0), (0, 7), (0, 8), (0, 16), (4, 16), (8, 24), (8, 25)])
+def test_every_changed_bit_is_seen(start: int, size: int) -> None:
+    """At any size and offset, equal bytes are equal and one changed bit anywhere is a difference."""
+    one = torch.randint(0, 256, (64,), dtype=torch.uint8)
+    two = one.clone()
+    assert _same_bytes(one[start:][:size], two[start:][:size])
+    for bit in range(8 * size):
+        two[start + bit // 8] ^= 1 << bit % 8
+        assert not _same_bytes(one[start:][:size], two[start:][:size])
+        two[start + bit // 8] ^= 1 << bit % 8
 
 
 def test_partial_operand_keeps_what_its_mask_leaves_out() -> None:
