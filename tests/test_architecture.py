@@ -23,7 +23,7 @@ LAYERS: list[set[str]] = [
     {"grading"},
     {"study", "fleet"},
     {"report"},
-    {"cases", "teaching", "interop"},
+    {"cases", "teaching", "interop", "board"},
     {"cli"},
 ]
 MOST_LAYERS = 14

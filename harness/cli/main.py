@@ -33,6 +33,7 @@ PREFIX = "LIFTBENCH"
 GROUPS: Final = {
     "tasks": "The kernels that students are asked for.",
     "skills": "Agent Skills.",
+    "board": "Leaderboards.",
     "cases": "Test cases of skills: strings and files, not kernels.",
 }
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
@@ -48,6 +49,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "compare": ("compare:compare", "Say what changed from run A to run B, and whether by more than noise."),
     "regrade": ("compare:regrade", "Grade the paid replies of a run again, here and now."),
     "serve": ("serve:serve", "Grade projects over HTTP, for training and other harnesses."),
+    "board build": ("board:build_command", "Build a leaderboard's static site from runs."),
     "headers": ("build:headers", "Fetch header files that CUDA builds need and this machine lacks."),
     "tasks list": ("tasks:list_tasks", "List tasks: id, family, sizes."),
     "tasks show": ("tasks:show_task", "Print a task as the student reads it."),

@@ -80,19 +80,20 @@ def result_of(grade: Grade, machine: MachineFacts) -> ExpertResult:
     return made.model_copy(update=figures)
 
 
+def read_results(path: Path) -> tuple[ExpertResult, ...]:
+    """Raises UsageError for a file that holds something else."""
+    try:
+        return ExpertResults.model_validate_json(path.read_text(encoding="utf-8")).results
+    except (OSError, UnicodeDecodeError, ValidationError) as error:
+        raise UsageError(f"{path} holds no results of experts: {reason_of(error)}; move it away") from error
+
+
 def write_results(path: Path, results: Iterable[ExpertResult]) -> None:
     """Put results into that file, in place of older ones of the same tasks on the same device.
 
     Raises UsageError for a file that holds something else.
     """
-    try:
-        found = (
-            ExpertResults.model_validate_json(path.read_text(encoding="utf-8"))
-            if path.exists()
-            else ExpertResults()
-        )
-    except (OSError, UnicodeDecodeError, ValidationError) as error:
-        raise UsageError(f"{path} holds no results of experts: {reason_of(error)}; move it away") from error
-    kept = {(one.task, one.device): one for one in (*found.results, *results)}
+    found = read_results(path) if path.exists() else ()
+    kept = {(one.task, one.device): one for one in (*found, *results)}
     contents = ExpertResults(results=tuple(kept[key] for key in sorted(kept)))
     write_atomically(path, contents.model_dump_json(indent=1, exclude_none=True) + "\n")

@@ -136,7 +136,8 @@ def _shade(share: float) -> str:
     return f"heat-{sum(share >= step for step in (0.005, 0.03, 0.08, 0.15, 0.3))}"
 
 
-def _environment(summary: Summary) -> Environment:
+def environment(summary: Summary) -> Environment:
+    """Templates of one run's pages."""
     made = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
@@ -186,14 +187,14 @@ def _environment(summary: Summary) -> Environment:
 
 def render_html(summary: Summary, transcripts: Mapping[str, Transcript] | None = None) -> str:
     """The whole page; transcripts: by the trial's folder."""
-    environment = _environment(summary)
+    made = environment(summary)
     script = (TEMPLATES / "report.js").read_text(encoding="utf-8").strip()
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     confidence = figures.confidence(summary.head.alpha)
     labels = {arm.arm: (arm.label, arm.kind) for arm in summary.arms}
-    opened = bodies(environment, summary, transcripts or {}, {arm.arm: arm.label for arm in summary.arms})
+    opened = bodies(made, summary, transcripts or {}, {arm.arm: arm.label for arm in summary.arms})
     return (
-        environment.get_template("report.html.j2").render(
+        made.get_template("report.html.j2").render(
             s=summary,
             version=__version__,
             script=Markup(script),

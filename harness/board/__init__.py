@@ -1,0 +1,1 @@
+"""The leaderboard: many runs become ranked tables and a static site in which every cell can be audited."""

@@ -1,0 +1,30 @@
+"use strict";
+for (const table of document.querySelectorAll("table.sortable")) {
+  const body = table.tBodies[0];
+  table.tHead.addEventListener("click", (event) => {
+    const head = event.target.closest("th");
+    if (!head) return;
+    const way = head.dataset.way === "down" ? "up" : "down";
+    for (const other of table.tHead.rows[0].cells) delete other.dataset.way;
+    head.dataset.way = way;
+    const value = (row) => {
+      const text = row.cells[head.cellIndex].textContent.trim();
+      const number = parseFloat(text.replace("−", "-").replace(/^[x×+]/, ""));
+      return Number.isNaN(number) ? text : number;
+    };
+    const rows = [...body.rows].sort((a, b) => {
+      const [x, y] = [value(a), value(b)];
+      const order = typeof x === typeof y ? (x < y ? -1 : x > y ? 1 : 0) : typeof x === "number" ? -1 : 1;
+      return way === "down" ? -order : order;
+    });
+    body.append(...rows);
+  });
+}
+const filter = document.getElementById("filter");
+if (filter) {
+  filter.addEventListener("input", () => {
+    for (const row of document.querySelectorAll("table.filtered tbody tr")) {
+      row.hidden = !row.cells[0].textContent.includes(filter.value);
+    }
+  });
+}
