@@ -62,17 +62,18 @@ def kernel_rows(
 def _row(grade: Grade, entry: Entry) -> KernelRow:
     timing = grade.timing
     assert timing is not None
-    first = timing.workloads[0]
+    first = next(iter(timing.workloads), None)
+    physics = None if first is None else first.physics
     return KernelRow(
         task=grade.task,
         author=f"{entry.model_label}, {entry.skill}",
         speedup=timing.speedup.value,
         low=timing.speedup.low,
         high=timing.speedup.high,
-        student_us=first.student.score_us,
-        workload=f"{first.workload} {first.dtype}",
-        of_light=first.speed_of_light,
-        sol=None if first.physics is None else first.physics.score,
+        student_us=None if first is None else first.student.score_us,
+        workload=None if first is None else f"{first.workload} {first.dtype}",
+        of_light=None if first is None else first.speed_of_light,
+        sol=None if physics is None else physics.score,
         flags=", ".join(timing.flags),
         entry=entry.id,
     )

@@ -105,13 +105,11 @@ def build_site(site: Path, runs: Sequence[BoardRun], experts: Sequence[ExpertRes
 def _division_page(made: Environment, table: Table, runs: Sequence[BoardRun]) -> str:
     timed = [entry for entry in table.entries if entry.fast_levels][:2]
     kinds = ("treatment", "control")
-    curve = plots.fast_curve(
-        [(shorten(e.skill, 14), kind, e.fast_levels) for e, kind in zip(timed, kinds, strict=False)]
-    )
+    named = [(shorten(e.skill, 14), kind, e.fast_levels) for e, kind in zip(timed, kinds, strict=False)]
     return made.get_template("division.html.j2").render(
         t=table,
         thresholds=[f"{value:g}" for value in THRESHOLDS],
-        curve=curve,
+        curve=plots.fast_curve(named),
         forest=lambda comparison: plots.forest(comparison.primary, "95% CI"),
         tasks={e.id: _tasks(e, one) for e, one in _of_runs(table.entries, runs)},
         **_shared(1),
