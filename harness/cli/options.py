@@ -258,7 +258,7 @@ def make_setup(grading: GradingOptions, several: FleetOptions, *, timed: bool = 
         return make_grading_setup(grading, timed=timed)
     # They import torch.
     from harness.fleet.messages import HostSpec
-    from harness.fleet.opening import chosen_gpus, open_pool, places_here
+    from harness.fleet.opening import chosen_gpus, open_fleet, open_pool, places_here
 
     spec = HostSpec(
         target=grading.target,
@@ -268,5 +268,7 @@ def make_setup(grading: GradingOptions, several: FleetOptions, *, timed: bool = 
         emulate=grading.emulate,
         timed=timed,
     )
+    if several.fleet is not None:
+        return open_fleet(several.fleet, spec, say)
     uuids = [gpu.uuid for gpu in chosen_gpus(several.gpus, gpus)]
     return open_pool(spec, lambda one: places_here(uuids, one), say)

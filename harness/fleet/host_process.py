@@ -23,9 +23,8 @@ SILENCE_S: Final = 30.0
 """Without a sign of life for this long a process counts as lost; one is due every 2 s."""
 OPENING_S: Final = 300.0
 """For sandbox, CUDA and the first health check."""
-_SECRET: Final = re.compile(r".*(KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL).*", re.IGNORECASE)
-_SCHEDULERS: Final = frozenset({"OMP_NUM_THREADS"})
-"""Ray sets it to 1 in its workers."""
+_LEFT: Final = re.compile(r".*(KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL).*|RAY_.*|OMP_NUM_THREADS", re.IGNORECASE)
+"""Secrets, and what a scheduler sets for its workers: Ray limits them to one thread."""
 
 
 class MemberLost(DeviceError):
@@ -34,8 +33,7 @@ class MemberLost(DeviceError):
 
 def clean_environment(environment: Mapping[str, str], **more: str) -> dict[str, str]:
     """Without API keys, and without what a scheduler sets."""
-    kept = {k: v for k, v in environment.items() if not _SECRET.fullmatch(k) and k not in _SCHEDULERS}
-    return kept | more
+    return {k: v for k, v in environment.items() if not _LEFT.fullmatch(k)} | more
 
 
 class HostProcess:

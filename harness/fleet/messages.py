@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from harness.errors import DeviceError, DeviceLost, HarnessBug, InfraError, SandboxError, StorageError
-from harness.files import write_files
+from harness.files import write_atomically
 from harness.outcome import Cause
 from harness.records import Finding, Grade, MachineFacts, Project, Protocol, Record, Target
 from harness.suite.catalogue import LoadedTask, load_task
@@ -61,7 +61,8 @@ class TaskFiles(Record):
     def load(self, root: Path) -> LoadedTask:
         """The task, written below `root`. Raises UsageError; HarnessBug if its digest is another."""
         folder = root / self.digest[:16] / self.level / self.name
-        write_files(self.files, folder)
+        for name, text in self.files.items():
+            write_atomically(folder / name, text)  # other processes share the folder
         loaded = load_task(folder)
         if loaded.task.digest != self.digest:
             raise HarnessBug(f"{loaded.task.id} changed on its way to a grader process")

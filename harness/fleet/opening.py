@@ -15,6 +15,7 @@ from harness.errors import UsageError
 from harness.fleet.host_process import HostProcess
 from harness.fleet.messages import HostFacts, HostSpec
 from harness.fleet.pool import GraderPool, Place
+from harness.fleet.ray_places import Cluster
 from harness.grading.setup import BuildSetup, GradingSetup, open_build_setup
 from harness.records.grade import GRADER_VERSION
 from sandboxes.nvml import Gpu
@@ -27,10 +28,13 @@ class PoolSetup(GradingSetup):
     """Builds projects here, and has others grade them."""
 
     grader: GraderPool
+    leave: Callable[[], None] = lambda: None
+    """Leaves the cluster."""
 
     def stop(self) -> None:
         self.grader.close()
         super().stop()
+        self.leave()
 
 
 def chosen_gpus(wanted: str, gpus: Sequence[Gpu]) -> list[Gpu]:
@@ -75,7 +79,10 @@ def facts_of_driver(setup: BuildSetup, spec: HostSpec) -> HostFacts:
 
 
 def open_pool(
-    spec: HostSpec, make_places: Callable[[HostSpec], list[Place]], say: Callable[[str], None]
+    spec: HostSpec,
+    make_places: Callable[[HostSpec], list[Place]],
+    say: Callable[[str], None],
+    leave: Callable[[], None] = lambda: None,
 ) -> PoolSetup:
     """The graders of `make_places`, with the sandbox of this machine. Raises UsageError, InfraError."""
     setup = open_build_setup(spec.sandbox, Path(spec.cache), say, spec.target)
@@ -84,8 +91,18 @@ def open_pool(
         pool = GraderPool(make_places(spec), facts_of_driver(setup, spec), say)
     except BaseException:
         setup.close()
+        leave()
         raise
-    return PoolSetup(setup.sandbox, setup.toolchain, setup.cache, pool, pool.facts.machine, pool.at_once)
+    facts = pool.facts.machine
+    return PoolSetup(setup.sandbox, setup.toolchain, setup.cache, pool, facts, pool.at_once, leave)
+
+
+def open_fleet(address: str, spec: HostSpec, say: Callable[[str], None]) -> PoolSetup:
+    """Graders on the nodes of the Ray cluster at `address`. Raises UsageError, InfraError."""
+    if spec.sandbox == "local":
+        raise UsageError("--sandbox local: on the nodes of a fleet projects run in a sandbox that isolates")
+    cluster = Cluster.connect(address, say)
+    return open_pool(spec, cluster.places, say, cluster.close)
 
 
 def places_here(uuids: Sequence[str], spec: HostSpec) -> list[Place]:

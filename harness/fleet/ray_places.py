@@ -1,0 +1,192 @@
+"""Graders on the nodes of a Ray cluster: an actor per GPU relays between the driver and a grader process.
+
+Ray retries nothing: no restart, no repeated call. Every wait of the driver has its own limit, since Ray takes
+a minute to notice a node that hangs.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import secrets
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from harness.errors import InfraError, UsageError
+from harness.fleet.host_process import OPENING_S, SILENCE_S, HostProcess, MemberLost
+from harness.fleet.messages import Event, Failure, HostFacts, HostSpec, Order
+from harness.fleet.pool import Member, Place
+from harness.text import first_line
+from sandboxes.gpu import find_gpus
+
+LOCAL: Final = "local"
+_POLL_S: Final = 5.0
+_SPARE_THREADS: Final = 2
+"""Of an actor, beside those that wait for events."""
+
+
+class Relay:
+    """Runs in an actor on a node; its grader process ends with it."""
+
+    def __init__(self, spec_json: str) -> None:
+        spec = HostSpec.model_validate_json(spec_json)
+        if not spec.builds_only:
+            spec = spec.model_copy(update=_gpu_of(os.environ.get("CUDA_VISIBLE_DEVICES", "")))
+        self._host = HostProcess(spec)
+        self._events: dict[int, queue.SimpleQueue[str]] = {}
+
+    def facts(self) -> str:
+        """An Event with the facts, or with why there are none."""
+        try:
+            return Event(facts=self._host.facts()).model_dump_json()
+        except InfraError as error:
+            return Event(failure=Failure.of(error)).model_dump_json()
+
+    def begin(self, order_json: str) -> None:
+        """Carry out an order in a thread; `poll` has its events."""
+        order = Order.model_validate_json(order_json)
+        events = self._events[order.number] = queue.SimpleQueue()
+
+        def stage(name: str) -> None:
+            events.put(Event(stage=name).model_dump_json())
+
+        def ask() -> None:
+            try:
+                events.put(self._host.ask(order, stage).model_dump_json())
+            except MemberLost as error:
+                events.put(Event(done=True, failure=Failure.of(error)).model_dump_json())
+                os._exit(1)  # an actor without its grader process is lost
+
+        threading.Thread(target=ask, daemon=True).start()
+
+    def poll(self, number: int) -> str | None:
+        """The order's next event, or None after a while."""
+        try:
+            return self._events[number].get(timeout=_POLL_S)
+        except queue.Empty:
+            return None
+
+    def forget(self, number: int) -> None:
+        self._events.pop(number, None)
+
+
+def _gpu_of(visible: str) -> dict[str, Any]:
+    """The fields of a HostSpec that name the actor's GPU; none where the node has no driver."""
+    gpus = find_gpus()
+    for index, gpu in enumerate(gpus):
+        if visible in (gpu.uuid, str(gpu.index)):
+            return {"gpu": gpu.uuid, "index": index, "gpus": len(gpus)}
+    return {}
+
+
+class RayMember:
+    """An actor as the pool sees it."""
+
+    def __init__(self, ray: Any, actor: Any) -> None:
+        self._ray = ray
+        self._actor = actor
+
+    def facts(self) -> HostFacts:
+        """Wait until it is ready. Raises InfraError."""
+        event = Event.model_validate_json(self._get(self._actor.facts.remote(), OPENING_S))
+        if event.failure is not None:
+            raise event.failure.error()
+        assert event.facts is not None
+        return event.facts
+
+    def ask(self, order: Order, stage: Callable[[str], None]) -> Event:
+        """The order's last event. Raises MemberLost."""
+        self._get(self._actor.begin.remote(order.model_dump_json()), SILENCE_S)
+        while True:
+            said = self._get(self._actor.poll.remote(order.number), SILENCE_S)
+            event = None if said is None else Event.model_validate_json(said)
+            if event is not None and event.stage is not None:
+                stage(event.stage)
+            if event is not None and event.done:
+                self._actor.forget.remote(order.number)
+                return event
+
+    def kill(self) -> None:
+        """End the actor and what it started."""
+        with suppress(Exception):  # it may be gone, or the whole cluster
+            self._ray.kill(self._actor, no_restart=True)
+
+    def _get(self, reference: Any, within_s: float) -> Any:
+        try:
+            return self._ray.get(reference, timeout=within_s)
+        except self._ray.exceptions.GetTimeoutError:
+            raise MemberLost(f"no answer from its node for {within_s:.0f} s") from None
+        except (self._ray.exceptions.RayError, ConnectionError, RuntimeError) as error:
+            raise MemberLost(f"{type(error).__name__}: its node or its process is gone") from error
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A Ray cluster that this process is connected to."""
+
+    ray: Any
+
+    @classmethod
+    def connect(cls, address: str, say: Callable[[str], None]) -> Cluster:
+        """`local` starts a cluster of this machine alone. Raises UsageError."""
+        if "://" in address:
+            raise UsageError(
+                f"--fleet {address}: Ray Client is not supported; run this command on a node of the cluster, "
+                "with --fleet HOST:PORT"
+            )
+        # Ray reads them when it is imported.
+        os.environ |= {"RAY_USAGE_STATS_ENABLED": "0"}
+        given: dict[str, Any] = {"address": address}
+        if address == LOCAL:
+            os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+            given |= {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
+        elif os.environ.get("RAY_AUTH_MODE") != "token":
+            say("warning: this Ray cluster has no token: whoever reaches its ports can run code on its nodes")
+        try:
+            import ray
+        except ImportError:
+            raise UsageError("--fleet needs Ray: pip install 'liftbench[ray]', on every node") from None
+        try:
+            ray.init(log_to_driver=False, configure_logging=False, **given)
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            told = first_line(f"{error}")
+            raise UsageError(f"--fleet {address}: no Ray cluster there: {told}") from error
+        return cls(ray)
+
+    def places(self, spec: HostSpec) -> list[Place]:
+        """A grader per GPU, or per node where none has one; builders on nodes without a GPU."""
+        nodes = [node for node in self.ray.nodes() if node["Alive"]]
+        counts = [int(node["Resources"].get("GPU", 0)) for node in nodes]
+        if spec.target == "cuda" and any(counts):
+            graders = [
+                self._place(f"GPU {number} of the cluster", spec, num_gpus=1, num_cpus=0)
+                for number in range(sum(counts))
+            ]
+            idle = [node for node, count in zip(nodes, counts, strict=True) if not count]
+            return graders + [self._builder(node, spec) for node in idle]
+        # An actor takes all CPUs of a node, so that each node has one.
+        sizes = [(node["NodeManagerAddress"], node["Resources"].get("CPU", 0)) for node in nodes]
+        return [self._place(f"node {address}", spec, num_cpus=cpus) for address, cpus in sizes if cpus]
+
+    def _builder(self, node: dict[str, Any], spec: HostSpec) -> Place:
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        only = spec.model_copy(update={"builds_only": True})
+        strategy = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+        name = f"builds on {node['NodeManagerAddress']}"
+        return self._place(name, only, num_cpus=0, scheduling_strategy=strategy)
+
+    def _place(self, name: str, spec: HostSpec, **wanted: Any) -> Place:
+        return Place(name, partial(self._open, spec, wanted), spec.at_once, spec.builds_only)
+
+    def _open(self, spec: HostSpec, wanted: dict[str, Any]) -> Member:
+        threads = 2 * spec.at_once + _SPARE_THREADS
+        actor = self.ray.remote(max_restarts=0, max_task_retries=0, max_concurrency=threads, **wanted)(Relay)
+        return RayMember(self.ray, actor.remote(spec.model_dump_json()))
+
+    def close(self) -> None:
+        self.ray.shutdown()
