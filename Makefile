@@ -10,6 +10,8 @@ BUDGET_S ?= 480
 # Tests at a time; each takes up to 3 GB of memory.
 JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n > 4 ? 4 : n)))
 RESULTS ?= results
+TRIALS ?= 500
+EVERY_S ?= 20
 
 .PHONY: help demo test test-all lint size bench image setup soak wheel clean gpu-check gpu-wheels status freeze security zoo
 
@@ -95,6 +97,8 @@ zoo: setup
 
 # For hours: 500 trials on a fleet with a fault every 20 s, and 1,000 orders for the service, which is killed twice.
 soak: setup
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[ray]'
+	$(BIN)/python -m tools.soak_fleet --trials $(TRIALS) --every-s $(EVERY_S)
 	$(BIN)/python -m tools.soak_serve
 
 wheel: setup

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 from harness.models.recording import RecordingManifest
-from harness.records import Arm, Briefing, Reply, Sampling, Usage
+from harness.records import Arm, Briefing, Reply, Sampling, Target, Usage
 from harness.skills.spec import load_skill
 from harness.student.prompts import make_request
 from harness.suite.catalogue import load_task, read_project
@@ -15,13 +15,13 @@ from tests.fakes.overlays import TASKS, ZOO
 from tests.fakes.recordings import create, write_reply
 
 
-def project_reply(name: str, factor: str = "alpha") -> str:
-    """A reply with the zoo's honest project, for the task t/NAME; it multiplies by `factor`."""
+def project_reply(name: str, factor: str = "alpha", base: str = "base") -> str:
+    """A reply with an honest project of the zoo, for the task t/NAME; it multiplies by `factor`."""
     blocks = [
         f"```text {file.path}\n{file.text}```\n".replace("scale", name).replace(
             "alpha * x[i]", f"{factor} * x[i]"
         )
-        for file in read_project(ZOO / "base").files
+        for file in read_project(ZOO / base).files
     ]
     return "Here it is.\n\n" + "\n".join(blocks)
 
@@ -46,9 +46,15 @@ def write_skill(root: Path) -> Path:
 
 
 def record(
-    root: Path, tasks: Path, skill: Path, repeats: int, text: str, briefing: Briefing = "contract"
+    root: Path,
+    tasks: Path,
+    skill: Path,
+    repeats: int,
+    text: str,
+    briefing: Briefing = "contract",
+    target: Target = "cpu",
 ) -> Path:
-    """A recording in which every trial of a CPU eval got the same text."""
+    """A recording in which every trial got the same text."""
     loaded = [load_task(path.parent) for path in sorted(tasks.glob("*/*/task.toml"))]
     known = load_skill(str(skill)).skill
     folder = root / "recording"
@@ -67,7 +73,7 @@ def record(
             skills = [known] if arm.skills else []
             for repeat in range(repeats):
                 request = make_request(
-                    one.task, "cpu", arm, skills, sampling=Sampling(), repeat=repeat, briefing=briefing
+                    one.task, target, arm, skills, sampling=Sampling(), repeat=repeat, briefing=briefing
                 )
                 reply = Reply(
                     text=text,
