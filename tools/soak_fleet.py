@@ -2,9 +2,9 @@
 
     python -m tools.soak_fleet --trials 500 --every-s 20      (`make soak`)
 
-Trials are sm_90 builds from the cache, checked on the emulated GPU. Faults: an actor is killed, a grader process
-is killed, a node is removed and another joins, an actor and its grader process hang. Exits with 1 if a trial
-is lost, stored twice or scored against the student, or processes are left.
+Trials are sm_90 builds from the cache, checked on the emulated GPU. Faults: an actor is killed, a grader
+process is killed, a node is removed and another joins, an actor and its grader process hang. Exits with 1 if
+a trial is lost, stored twice or scored against the student, or processes are left.
 """
 
 from __future__ import annotations

@@ -31,6 +31,10 @@ class PoolSetup(GradingSetup):
     leave: Callable[[], None] = lambda: None
     """Leaves the cluster."""
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return tuple(self.grader.notes)
+
     def stop(self) -> None:
         self.grader.close()
         super().stop()

@@ -80,6 +80,11 @@ class GradingSetup(BuildSetup):
     at_once: int = 1
     """Trials that must be under way at once to keep all graders busy."""
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What happened to graders, for the report."""
+        return ()
+
     def stop(self) -> None:
         """Kill running jobs; nothing can be graded afterwards."""
         self.sandbox.stop()

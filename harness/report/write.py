@@ -171,6 +171,7 @@ def report_run(store: RunStore, *, json_output: bool, quiet: bool = False) -> Su
     """
     run, size, trials = store.run(), store.trials_bytes, store.load()
     summary = summarise(run, trials, run.lock.families)
+    summary = summary.model_copy(update={"warnings": (*summary.warnings, *_grader_warnings(store.notes()))})
     write_reports(store.folder, summary, {one.key.folder: read_transcript(store, one) for one in trials})
     keep_headline(store, summary, size)
     if quiet:
@@ -188,6 +189,14 @@ def report_run(store: RunStore, *, json_output: bool, quiet: bool = False) -> Su
     for line in _loss_lines(summary, trials):
         print(line, file=sys.stderr)
     return summary
+
+
+def _grader_warnings(notes: Sequence[str]) -> list[str]:
+    """Graders of a fleet that were left out, and how often one was lost."""
+    again = sum("is started again" in note for note in notes)
+    left_out = [clean(note) for note in dict.fromkeys(notes) if "is started again" not in note]
+    lost = f"{figures.plural(again, 'time')} a grader was lost and started again: no trial was scored for it"
+    return left_out[:_REASONS] + ([lost] if again else [])
 
 
 def _loss_lines(summary: Summary, trials: Sequence[TrialRecord]) -> list[str]:

@@ -201,7 +201,11 @@ def carry_out(store: RunStore, keys: Sequence[TrialKey], begin: Begin, context: 
         models = len({key.model for key in keys})
         with context.display.trials(len(keys), finished, models) as observer:
             executor = LocalExecutor(max(context.connections, setup.at_once))
-            result = runner.execute(executor, observer, context.max_wall_s)
+            try:
+                result = runner.execute(executor, observer, context.max_wall_s)
+            finally:
+                for note in setup.notes:
+                    store.note(note)
     if result.stopped is not None:
         say(f"stopped: {result.stopped}; {result.owed} trials are owed")
     return result

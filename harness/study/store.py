@@ -15,11 +15,12 @@ from pydantic import ValidationError
 from harness.errors import UsageError
 from harness.files import append_line, write_atomically
 from harness.locks import held_by
-from harness.records import Grade, Project, Record, Reply, Request, RunRecord, TrialKey, TrialRecord
+from harness.records import Grade, Project, Record, Reply, Request, RunRecord, TrialKey, TrialRecord, utc_now
 from harness.records.reasons import reason_of
 
 _RUN = "run.json"
 _TRIALS = "trials.jsonl"
+_NOTES = "notes.jsonl"
 _OF_AN_ATTEMPT = ("build.log", "check.json", "timing.json")
 """Files that differ between attempts; prompt, reply and project do not."""
 
@@ -55,6 +56,15 @@ class RunStore:
     def append(self, trial: TrialRecord) -> None:
         """Append a finished trial and fsync."""
         append_line(self.folder / _TRIALS, trial.model_dump_json())
+
+    def note(self, text: str) -> None:
+        """Append what happened to the machines of the run."""
+        append_line(self.folder / _NOTES, json.dumps({"at": utc_now(), "text": text}))
+
+    def notes(self) -> list[str]:
+        """All notes, oldest first."""
+        path = self.folder / _NOTES
+        return [json.loads(line)["text"] for line in path.read_text().splitlines()] if path.exists() else []
 
     @property
     def trials_bytes(self) -> int:
