@@ -185,22 +185,18 @@ class GraderPool:
 
     @contextmanager
     def _place_for(self, order: Order) -> Iterator[Place]:
-        """The least busy open place that can do it; waits for one. Raises NoGraderLeft."""
-
-        def free() -> list[Place]:
-            fit = [p for p in self._places if p.builds_only == (order.what == "build")]
-            ready = [p for p in fit if p.member is not None and p.busy < p.at_once]
-            return sorted(ready, key=lambda p: (p.busy, p.graded))
-
+        """The least busy open place that can do it. Raises NoGraderLeft; for a build MemberLost."""
+        fit = [p for p in self._places if p.builds_only == (order.what == "build")]
         with self._changed:
             alone_s = 0.0
-            while not (found := free()):
+            while not (ready := [p for p in fit if p.member is not None and p.busy < p.at_once]):
                 began = time.monotonic()
                 self._changed.wait(1.0)
-                alone_s = 0.0 if self._open_graders() else alone_s + time.monotonic() - began
-                if self._closed or self._all_out() or alone_s > ALONE_S:
-                    raise NoGraderLeft(self._why_none())
-            place = found[0]
+                alone_s = 0.0 if any(p.member for p in fit) else alone_s + time.monotonic() - began
+                if self._closed or all(p.out is not None for p in fit) or alone_s > ALONE_S:
+                    why = self._why_none()
+                    raise MemberLost(why) if order.what == "build" else NoGraderLeft(why)
+            place = min(ready, key=lambda p: (p.busy, p.graded))
             place.busy += 1
         try:
             yield place

@@ -15,11 +15,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, Literal
 
+from pydantic import ValidationError
+
 from harness.errors import InfraError, NoGraderLeft
 from harness.files import write_atomically
 from harness.grading.setup import ProjectGrader
 from harness.records import Finding, Grade, Project, Protocol, Record, Target, digest_of
 from harness.records.grade import GRADER_VERSION
+from harness.records.reasons import reason_of
 from harness.suite.catalogue import LoadedTask
 
 ATTEMPTS: Final = 2
@@ -171,9 +174,15 @@ class OrderBook:
             if self._closed:
                 continue  # queued again by the next process
             self._status[key] = "running"
-            answer = self._graded(key)
-            if answer is not None and not self._closed:
-                write_atomically(self._place(key) / "grade.json", answer.model_dump_json() + "\n")
+            try:
+                answer = self._graded(key)
+                if answer is not None and not self._closed:
+                    write_atomically(self._place(key) / "grade.json", answer.model_dump_json() + "\n")
+            except OSError as error:  # a full disk
+                self._say(f"order {key} stays queued: {error}")
+                time.sleep(_PAUSE_S)
+                self._enqueue(key)
+                continue
             with self._changed:
                 self._status.pop(key, None)
                 self._changed.notify_all()
@@ -181,7 +190,10 @@ class OrderBook:
     def _graded(self, key: str) -> Answer | None:
         """The answer; None where nothing can be graded any more, and the order is kept."""
         place = self._place(key)
-        order = GradeOrder.model_validate_json((place / "order.json").read_text())
+        try:
+            order = GradeOrder.model_validate_json((place / "order.json").read_text())
+        except ValidationError as error:  # of another version
+            return Answer(id=key, status="done", unscored=f"the order cannot be read: {reason_of(error)}")
         why = ""
         for _ in range(ATTEMPTS):
             try:

@@ -185,3 +185,14 @@ def test_builds_are_made_elsewhere_and_shipped(task: LoadedTask) -> None:
         pool.grade(PROJECT, task)
         assert [order.what for order in builder.orders] == ["build"]
         assert grader.orders[0].package == "a build"
+
+
+def test_a_lost_builder_leaves_the_build_to_the_grader(task: LoadedTask) -> None:
+    """A builder that cannot be opened again is not waited for."""
+    [grader] = gpus(fine)
+    builder = FakeMember(DRIVER, lambda order: MemberLost("ended"))
+    with closing(made(place("builder", builder, builds_only=True), place("a", grader))) as pool:
+        until(lambda: all(one.member for one in pool._places))
+        for _ in range(2):
+            assert pool.grade(PROJECT, task).project == PROJECT.digest
+        assert [order.package for order in grader.orders] == [None, None]

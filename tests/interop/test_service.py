@@ -211,6 +211,36 @@ def test_our_own_failure_is_unscored_and_may_be_ordered_again(
     assert answer.unscored is None
 
 
+def test_a_full_disk_and_a_strange_order_stop_no_thread(
+    tmp_path: Path, tasks: dict[str, LoadedTask], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A grade that cannot be stored is made again; an order of another version is unscored."""
+    monkeypatch.setattr("harness.interop.order_book._PAUSE_S", 0.0)
+    strange = tmp_path / "ab" / "abcd"
+    strange.mkdir(parents=True)
+    (strange / "order.json").write_text("{}")
+
+    class Full(FakeGrader):
+        def no_project(self, finding: Finding, loaded: LoadedTask) -> Any:
+            made = super().no_project(finding, loaded)
+            if not blocked.exists():
+                blocked.mkdir()  # nothing can be renamed to its name
+                (blocked / "x").touch()
+            else:
+                (blocked / "x").unlink(missing_ok=True)
+                blocked.rmdir()
+            return made
+
+    given = order(tasks, "a")
+    blocked = tmp_path / given.id[:2] / given.id / "grade.json"
+    book = book_of(tmp_path, tasks, Full())
+    found = book.answer("abcd", 30.0)
+    assert found is not None and (found.unscored or "").startswith("the order cannot be read")
+    book.accept(given)
+    answer = book.answer(given.id, 30.0)
+    assert answer is not None and answer.grade is not None
+
+
 def test_orders_are_kept_when_all_graders_are_lost(tmp_path: Path, tasks: dict[str, LoadedTask]) -> None:
     """The book says so, and the next process grades the order."""
 
