@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from harness.study.store import RunStore
 LEAST_REPEATS: Final = 5
 """Replies per task of a ranked entry."""
 AUDIT: Final = "audit.yaml"
+DELISTED: Final = "delisted.json"
 
 Level = Literal["claimed", "regraded", "reproduced"]
 """By whom: the submitter; its projects graded again by the board's owner; the model asked again too."""
@@ -120,6 +122,8 @@ class BoardRun:
     summary: Summary
     scores: Mapping[tuple[str, str], Sequence[Score]]
     audits: tuple[Audit, ...]
+    delisted: str | None = None
+    """Why the board took it off its ranks; its pages stay."""
 
 
 def read_run(folder: Path) -> BoardRun:
@@ -127,7 +131,20 @@ def read_run(folder: Path) -> BoardRun:
     store = RunStore(folder)
     run, trials = store.run(), tuple(store.load())
     summary = summarise(run, trials, run.lock.families)
-    return BoardRun(store, run, trials, summary, score_run(run, trials).scores, _audits(folder / AUDIT))
+    scores, audits = score_run(run, trials).scores, _audits(folder / AUDIT)
+    return BoardRun(store, run, trials, summary, scores, audits, delisted(folder.parent).get(run.run_id))
+
+
+def delisted(folder: Path) -> dict[str, str]:
+    """Run id -> why it was taken off the ranks. Raises UsageError for a damaged file."""
+    path = folder / DELISTED
+    try:
+        found = json.loads(path.read_text()) if path.exists() else {}
+    except ValueError as error:
+        raise UsageError(f"{path} is damaged: {error}") from None
+    if not isinstance(found, dict) or not all(isinstance(why, str) for why in found.values()):
+        raise UsageError(f"{path} must map run ids to reasons")
+    return found
 
 
 def _audits(path: Path) -> tuple[Audit, ...]:
@@ -165,6 +182,7 @@ def not_ranked(one: BoardRun, arm: ArmSummary) -> tuple[str, ...]:
     """Why an arm of a run is shown and not ranked: the one rule of the site, its JSON and the command."""
     config, head, division = one.run.config, one.summary.head, division_of(one)
     reasons = {
+        f"delisted: {one.delisted}": one.delisted is not None,
         f"not measured on a GPU ({division.label})": division.kind != "gpu",
         "protocol quick: only full is ranked": config.protocol != "full",
         f"sandbox {config.sandbox}: it does not isolate": head.sandbox_weak,

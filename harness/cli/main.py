@@ -49,6 +49,8 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "compare": ("compare:compare", "Say what changed from run A to run B, and whether by more than noise."),
     "regrade": ("compare:regrade", "Grade the paid replies of a run again, here and now."),
     "serve": ("serve:serve", "Grade projects over HTTP, for training and other harnesses."),
+    "board submit": ("board:submit_command", "Pack a run for a board, checked as the board will."),
+    "board check": ("board:check_command", "Check submissions, and grade a share of them again."),
     "board build": ("board:build_command", "Build a leaderboard's static site from runs."),
     "headers": ("build:headers", "Fetch header files that CUDA builds need and this machine lacks."),
     "tasks list": ("tasks:list_tasks", "List tasks: id, family, sizes."),
