@@ -23,7 +23,7 @@ from harness.files import write_atomically
 from harness.outcome import Cause
 from harness.records import TrialRecord
 from harness.records.flags import FLAGS
-from harness.report import figures, plots
+from harness.report import figures, plots, wording
 from harness.report.experts import ExpertResult
 from harness.report.figures import typeset
 from harness.report.html import CODES, environment
@@ -96,9 +96,10 @@ def build_site(site: Path, runs: Sequence[BoardRun], experts: Sequence[ExpertRes
         write_atomically(place.with_suffix(".html"), _division_page(made, table, runs))
     index = made.get_template("index.html.j2").render(tables=tables, **_shared(0))
     write_atomically(site / "index.html", index)
+    cells = _CellPages(site, runs)
     for table in tables:
         for entry, one in _of_runs(table.entries, runs):
-            _write_cells(site, entry, one, runs)
+            cells.write(entry, one)
     return tables
 
 
@@ -184,37 +185,47 @@ def cell_path(entry: Entry, task: str) -> str:
     return f"cells/{entry.id}/{task.replace('/', '__')}.html"
 
 
-def _write_cells(site: Path, entry: Entry, one: BoardRun, runs: Sequence[BoardRun]) -> None:
-    """A page for each task of an entry."""
-    made = environment(one.summary)
-    made.loader = ChoiceLoader([FileSystemLoader(TEMPLATES), FileSystemLoader(REPORT_TEMPLATES)])
-    labels = {arm.arm: arm.label for arm in one.summary.arms}
-    trials = {(t.key.task, t.key.model, t.key.arm, t.key.repeat): t for t in one.trials}
-    by_task: dict[str, list[TrialRow]] = {}
-    for row in one.summary.trials:
-        if (row.model, row.arm) == (entry.model, entry.arm):
-            by_task.setdefault(row.task, []).append(row)
-    template = made.get_template("cell.html.j2")
-    for task, rows in by_task.items():
-        records = [trials[task, row.model, row.arm, row.repeat] for row in rows]
-        part = one.summary.model_copy(update={"trials": tuple(rows)})
-        told = {row.folder: read_transcript(one.store, r) for row, r in zip(rows, records, strict=True)}
-        opened = bodies(made, part, told, labels)
-        page = template.render(
-            entry=entry,
-            task=task,
-            run=one.run,
-            rows=list(zip(rows, records, opened.trials, strict=True)),
-            prompts=opened.prompts,
-            audits=[a for a in one.audits if (a.task, a.model, a.arm) == (task, entry.model, entry.arm)],
-            regrades=list(_regrades(entry, task, runs)),
-            verdicts=list(CODES),
-            causes=list(Cause),
-            flags=FLAGS,
-            command=shlex.join(["liftbench", "regrade", str(one.store.folder), "--tasks", task]),
-            **_shared(2),
-        )
-        write_atomically(site / cell_path(entry, task), page)
+class _CellPages:
+    """Writes the pages of cells. Templates are compiled, and what all pages share is rendered, once."""
+
+    def __init__(self, site: Path, runs: Sequence[BoardRun]) -> None:
+        self._site = site
+        self._runs = runs
+        self._made = environment(runs[0].summary) if runs else _environment()
+        self._made.loader = ChoiceLoader([FileSystemLoader(TEMPLATES), FileSystemLoader(REPORT_TEMPLATES)])
+        terms = {"verdicts": list(CODES), "causes": list(Cause), "flags": FLAGS}
+        self._shared = _shared(2) | {
+            "glossary": Markup(self._made.get_template("glossary.html.j2").render(**terms)) if runs else ""
+        }
+
+    def write(self, entry: Entry, one: BoardRun) -> None:
+        """A page for each task of an entry."""
+        summary = one.summary
+        self._made.filters["model"] = lambda name: wording.model_name(summary, name)
+        labels = {arm.arm: arm.label for arm in summary.arms}
+        trials = {(t.key.task, t.key.model, t.key.arm, t.key.repeat): t for t in one.trials}
+        by_task: dict[str, list[TrialRow]] = {}
+        for row in summary.trials:
+            if (row.model, row.arm) == (entry.model, entry.arm):
+                by_task.setdefault(row.task, []).append(row)
+        folder = self._site / "cells" / entry.id
+        folder.mkdir(parents=True, exist_ok=True)
+        for task, rows in by_task.items():
+            records = [trials[task, row.model, row.arm, row.repeat] for row in rows]
+            told = {row.folder: read_transcript(one.store, r) for row, r in zip(rows, records, strict=True)}
+            opened = bodies(self._made, summary.model_copy(update={"trials": tuple(rows)}), told, labels)
+            page = self._made.get_template("cell.html.j2").render(
+                entry=entry,
+                task=task,
+                run=one.run,
+                rows=list(zip(rows, records, opened.trials, strict=True)),
+                prompts=opened.prompts,
+                audits=[a for a in one.audits if (a.task, a.model, a.arm) == (task, entry.model, entry.arm)],
+                regrades=list(_regrades(entry, task, self._runs)),
+                command=shlex.join(["liftbench", "regrade", str(one.store.folder), "--tasks", task]),
+                **self._shared,
+            )
+            (self._site / cell_path(entry, task)).write_text(page, encoding="utf-8", errors="replace")
 
 
 def _regrades(entry: Entry, task: str, runs: Sequence[BoardRun]) -> Iterator[tuple[BoardRun, TrialRecord]]:
