@@ -21,7 +21,7 @@ from harness.report.figures import plural
 from harness.report.metrics import Metric as ShownMetric
 from harness.report.metrics import Score, family_means, metrics_for
 from harness.report.schema import ArmSummary, FastLevel, Summary
-from harness.report.summary import score_run, summarise
+from harness.report.summary import arm_scores, summarise
 from harness.study.store import RunStore
 
 LEAST_REPEATS: Final = 5
@@ -131,7 +131,7 @@ def read_run(folder: Path) -> BoardRun:
     store = RunStore(folder)
     run, trials = store.run(), tuple(store.load())
     summary = summarise(run, trials, run.lock.families)
-    scores, audits = score_run(run, trials).scores, _audits(folder / AUDIT)
+    scores, audits = arm_scores(run, trials), _audits(folder / AUDIT)
     return BoardRun(store, run, trials, summary, scores, audits, delisted(folder.parent).get(run.run_id))
 
 

@@ -93,17 +93,19 @@ def build_site(site: Path, runs: Sequence[BoardRun], experts: Sequence[ExpertRes
         place = site / "boards" / table.division.slug
         data = {"division": table.division.model_dump(), "entries": [_json(e, table) for e in table.entries]}
         write_atomically(place.with_suffix(".json"), json.dumps(data, indent=1) + "\n")
-        write_atomically(place.with_suffix(".html"), _division_page(made, table, runs))
+        write_atomically(place.with_suffix(".html"), _division_page(made, table))
     index = made.get_template("index.html.j2").render(tables=tables, **_shared(0))
     write_atomically(site / "index.html", index)
     cells = _CellPages(site, runs)
     for table in tables:
         for entry, one in _of_runs(table.entries, runs):
+            page = made.get_template("entry.html.j2").render(e=entry, tasks=_tasks(entry, one), **_shared(1))
+            write_atomically(site / "entries" / f"{entry.id}.html", page)
             cells.write(entry, one)
     return tables
 
 
-def _division_page(made: Environment, table: Table, runs: Sequence[BoardRun]) -> str:
+def _division_page(made: Environment, table: Table) -> str:
     timed = [entry for entry in table.entries if entry.fast_levels][:2]
     kinds = ("treatment", "control")
     named = [(shorten(e.skill, 14), kind, e.fast_levels) for e, kind in zip(timed, kinds, strict=False)]
@@ -111,8 +113,6 @@ def _division_page(made: Environment, table: Table, runs: Sequence[BoardRun]) ->
         t=table,
         thresholds=[f"{value:g}" for value in THRESHOLDS],
         curve=plots.fast_curve(named),
-        forest=lambda comparison: plots.forest(comparison.primary, "95% CI"),
-        tasks={e.id: _tasks(e, one) for e, one in _of_runs(table.entries, runs)},
         **_shared(1),
     )
 
@@ -158,6 +158,7 @@ def _shared(depth: int) -> dict[str, Any]:
         "script": Markup(script),
         "policy": f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'",
         "style": Markup(_style()),
+        "forest": lambda comparison: plots.forest(comparison.primary, "95% CI"),
     }
 
 

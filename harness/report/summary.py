@@ -17,7 +17,7 @@ from harness.report import schema
 from harness.report.arms import arm_labels, arm_summary, readings_of, unread_warnings
 from harness.report.comparisons import ScoredRun, comparisons, matrices
 from harness.report.figures import plural
-from harness.report.metrics import emulated_gap, gaps, is_emulated, leaked_tasks, scored, usage_of
+from harness.report.metrics import Score, emulated_gap, gaps, is_emulated, leaked_tasks, scored, usage_of
 from harness.report.rows import build_failure_groups, failure_groups, task_rows, trial_row
 from harness.report.study_size import detectable
 from harness.text import clean
@@ -70,6 +70,12 @@ def score_run(run: RunRecord, trials: Sequence[TrialRecord]) -> ScoredRun:
     """The scores of every model and arm, without tasks that a skill repeats."""
     finished, _ = _planned(run, trials)
     return _scored_run(run, _by_arm(run, finished), run.lock.families, gaps(finished))
+
+
+def arm_scores(run: RunRecord, trials: Sequence[TrialRecord]) -> dict[tuple[str, str], list[Score]]:
+    """The scores of every model and arm, without tasks that a skill repeats."""
+    by_arm = _by_arm(run, _planned(run, trials)[0])
+    return {key: scored(found, run.lock.families) for key, found in by_arm.items()}
 
 
 def _by_arm(run: RunRecord, finished: Sequence[TrialRecord]) -> _ByArm:

@@ -63,8 +63,8 @@ def test_what_is_not_ranked_says_why(tmp_path: Path, changes: dict[str, object],
     for one, shown in zip(table.entries, data["entries"], strict=True):
         assert any(reason.startswith(why) for reason in one.not_ranked)
         assert (shown["rank"], shown["not_ranked"]) == (None, list(one.not_ranked))
-    (page,) = (tmp_path / "site/boards").glob("*.html")
-    assert why in page.read_text()
+    pages = list((tmp_path / "site/entries").glob("*.html"))
+    assert len(pages) == 2 and all(why in page.read_text() for page in pages)
 
 
 def test_a_run_with_lucky_repeats_dropped_is_not_ranked(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_no_text_of_a_record_becomes_markup(tmp_path: Path) -> None:
     run = board_run(tmp_path, "one", speed(2.0), models=models, lock_skills={"<i>skill</i>": make.SKILL})
     build_site(tmp_path / "site", [run])
     pages = list((tmp_path / "site").rglob("*.html"))
-    assert len(pages) == 2 + 20
+    assert len(pages) == 2 + 2 + 20
     for page in pages:
         text = page.read_text()
         assert "<script>alert" not in text and "<img" not in text and "<i>skill" not in text
