@@ -52,6 +52,7 @@ test: setup lint
 
 # Everything. Tests that measure run last, one at a time.
 test-all: setup lint size
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[ray]'
 	@echo "== all tests on $$($(BIN)/python -V), $(JOBS) at a time"
 	@$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal -m "not alone"; side_by_side=$$?; \
 	echo "== tests that measure, one at a time"; \

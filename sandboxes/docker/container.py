@@ -34,6 +34,7 @@ from sandboxes.scratch import remove_tree
 _READY_S: Final = 120.0
 _POLL_S: Final = 0.25
 _WAIT_S: Final = 10.0  # an engine that is silent for so long after a container's end hangs
+_SEEN_S: Final = 3.0  # after this an engine has seen a container's end
 _RECHECK_S: Final = 0.3  # after this an engine that stops, or removes a container, is seen to do so
 # The engine's own list, and pressure triggers, by which any user may give a kernel thread work.
 _READ_ONLY_PATHS: Final = [
@@ -169,9 +170,16 @@ class Container:
         return SandboxError(f"a container {what}: {output}")
 
     def _unseen(self) -> SandboxError:
-        """Why its processes cannot be found: it has ended, or they are in another PID namespace than ours."""
-        state = self._state()
-        return SandboxError(_INVISIBLE) if state.get("Running") else self._not_ready(state)
+        """Why its processes cannot be found: it has ended, or they are in another PID namespace than ours.
+
+        An engine may say "Running" for a while after the end.
+        """
+        deadline = time.monotonic() + _SEEN_S
+        while (state := self._state()).get("Running"):
+            if time.monotonic() > deadline:
+                return SandboxError(_INVISIBLE)
+            time.sleep(_POLL_S)
+        return self._not_ready(state)
 
     def _find_processes(self, identity: str) -> None:
         """Raises SandboxError."""
