@@ -71,7 +71,9 @@ def _listed(runs_dir: Path, skills: Globs, models: Globs) -> Iterator[tuple[RunS
         except UsageError as error:
             print(f"left out: {clean(str(error))}", file=sys.stderr)
             continue
-        if _chosen(run.config.skills, [spec.name for spec in run.config.models], skills, models):
+        asked = [spec.name for spec in run.config.models]
+        shown = [row.model for row in headline(store).rows] if models else []  # whose replies are replayed
+        if _chosen(run.config.skills, [*asked, *shown], skills, models):
             yield store, run
 
 

@@ -264,7 +264,7 @@ def metrics_for(repeats: int, *, emulated: bool = True) -> tuple[Metric, ...]:
     on_emulated = by_trial(lambda s: s.correct_emulated)
     once = (
         Metric("compiles", "compiles", "share", by_trial(lambda s: s.compiled)),
-        *([Metric("correct_emulated", "correct, emul.", "share", on_emulated)] if emulated else ()),
+        *([Metric("correct_emulated", "correct emul.", "share", on_emulated)] if emulated else ()),
         Metric("correct", "correct", "share", by_trial(lambda s: s.correct)),
         Metric("deployed", "deployed", "ratio", by_trial(lambda s: s.deployed)),
         Metric("speedup_both_correct", "speedup where both correct", "ratio", log_speedup),

@@ -26,8 +26,8 @@ _SYSTEM: Final = """\
 You write test cases for an agent skill. A case is a prompt, and checks on the text of one reply to it. A \
 case is good when a model that knows what the skill teaches passes it, and a model that does not know it \
 fails. A case proves nothing if an echo of its prompt, an empty answer or a refusal passes it: the expected \
-words must not stand in the prompt, and must be specific facts that the skill teaches (a key, a macro, a \
-figure, a call)."""
+words must not stand in the prompt, and must be specific facts that the skill teaches (a name, a figure, \
+a call)."""
 _FORM: Final = """\
 Write {wanted} test cases about different parts of the skill, in this form, each with 1 to 4 assertions, and \
 nothing else:
@@ -37,7 +37,7 @@ nothing else:
   {{"id": 1, "prompt": "...", "expected_output": "one sentence", "files": [], "assertions": [
     {{"type": "contains", "values": ["text that must occur in the reply, ignoring case"]}},
     {{"type": "regex", "pattern": "a regular expression of Python that must match somewhere"}},
-    {{"type": "file_contains", "path": "build.toml", "text": "text that the reply's file must hold"}}
+    {{"type": "file_contains", "path": "path/of/a/file", "text": "text that the reply's file must hold"}}
   ]}}
 ]}}
 </file>"""

@@ -92,6 +92,19 @@ def test_filters_are_globs(said: Said, two_runs: list[RunStore], words: list[str
         assert said("runs", *words)[1].startswith("no runs of that skill and model below ")
 
 
+def test_a_replayed_run_is_found_by_the_model_that_is_shown(said: Said, tmp_path: Path) -> None:
+    """Of a recording the label of its replies is shown, and is what the filter is held against."""
+    model = "replay/recording"
+    made = make.run(TASKS, metric="correct", models=(ModelSpec(name=model),))
+    store = RunStore.create(tmp_path / "runs" / FIRST, made.model_copy(update={"run_id": FIRST}))
+    for task in TASKS:
+        for arm in (make.WITHOUT, make.WITH):
+            store.append(make.trial(task, arm, Cause.PASSED, model=model))
+    (row,) = json.loads(said("runs", "--json", "--model", "claude-haiku*")[1])
+    assert row["model"].startswith("claude-haiku")
+    assert json.loads(said("runs", "--json", "--model", "gpt*")[1]) == []
+
+
 def test_csv_and_json_have_the_same_figures(said: Said, two_runs: list[RunStore]) -> None:
     """Unrounded, one line per comparison; a cell is empty where nothing is known."""
     rows = json.loads(said("runs", "--json")[1])

@@ -1,4 +1,5 @@
-// What projects of the ordinary ABI take from libc10_cuda: device, streams, error checks, the allocator.
+// What projects of the ordinary ABI take from libc10_cuda and libtorch_cuda: device and its properties, streams,
+// error checks, the allocator.
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAFunctions.h>
@@ -43,3 +44,18 @@ std::atomic<CUDAAllocator*> allocator{nullptr};
 }
 
 }  // namespace c10::cuda
+
+namespace at::cuda {  // declared here: ATen's header includes cuSPARSE and cuSOLVER
+
+C10_EXPORT cudaDeviceProp* getDeviceProperties(c10::DeviceIndex) {
+    static cudaDeviceProp properties = [] {
+        cudaDeviceProp found{};
+        C10_CUDA_CHECK(cudaGetDeviceProperties(&found, 0));
+        return found;
+    }();
+    return &properties;
+}
+C10_EXPORT cudaDeviceProp* getCurrentDeviceProperties() { return getDeviceProperties(0); }
+C10_EXPORT int warp_size() { return 32; }
+
+}  // namespace at::cuda
