@@ -93,7 +93,10 @@ class {name}(Benchmark):
         self.kernel.{op}(*self.positional, **self.named)
 
     def refer(self):
-        return Answer(reference({{**self.inputs, **self.workload.scalars}}))
+        # A reference that works in place gets copies, and its time includes the copying.
+        written = [name for name, role, *_ in OPERANDS if role in ("inout", "partial")]
+        copies = {{name: self.inputs[name].clone() for name in written}}
+        return Answer(reference({{**self.inputs, **copies, **self.workload.scalars}}))
 '''
 _METHODS: Final = """
     def setup_{method}(self):
