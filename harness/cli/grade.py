@@ -26,12 +26,15 @@ from harness.cli.options import (
     make_grading_setup,
 )
 from harness.cli.tasks import chosen_tasks
-from harness.errors import DeviceLost, UsageError
+from harness.errors import DeviceLost, InfraError, UsageError
+from harness.files import write_atomically
 from harness.grading.admission import RULES, Admitted, admit, cell
 from harness.grading.validation import Validation, validate_task
+from harness.interop.order_book import Rewards
 from harness.kernelbench.conversion import convert_pattern, read_submission, select_with_problems, wrapped
 from harness.kernelbench.problems import is_pattern
-from harness.records import Grade, Project
+from harness.outcome import Cause
+from harness.records import Finding, Grade, Project
 from harness.records.task import Admission
 from harness.report.experts import result_of, write_results
 from harness.study.executor import LocalExecutor
@@ -53,6 +56,9 @@ def grade(
     sanitize: SanitizeOption = False,
     timed: TimedOption = True,
     json_output: JsonOption = False,
+    rewards: Annotated[
+        Path | None, typer.Option(help="JSON file for named rewards; a folder without a project gets 0.")
+    ] = None,
     build_log: Annotated[Path | None, typer.Option(help="Keep the build log in this file.")] = None,
     grading: GradingOptions,
 ) -> None:
@@ -61,9 +67,9 @@ def grade(
     if len(found) != 1:
         raise UsageError(f"--task {task} matches {len(found)} tasks; name one")
     if directory.is_file():
-        project = _submission(directory, task, found[0], grading.cache)
+        project: Project | Finding = _submission(directory, task, found[0], grading.cache)
     else:
-        project = read_project(directory)
+        project = _read(directory, refuse=rewards is None)
     with closing(make_grading_setup(grading, sanitize=sanitize, timed=timed)) as setup:
         refuse_too_large(found, grading.target, setup.grader.device_bytes)
         result = _grade(project, found[0], setup, build_log)
@@ -71,9 +77,25 @@ def grade(
         print(result.model_dump_json(indent=1))
     else:
         print_card(result, Console(), f"{directory.name} on {found[0].task.id}, {grading.target}")
+    if rewards is not None:
+        if result.correct is None:
+            raise InfraError(f"no rewards: {result.finding.message}")
+        write_atomically(rewards, Rewards.of(result).model_dump_json(exclude_none=True) + "\n")
 
 
-def _grade(project: Project, loaded: LoadedTask, setup: LocalGradingSetup, build_log: Path | None) -> Grade:
+def _read(directory: Path, *, refuse: bool) -> Project | Finding:
+    """The project; or why there is none, which is the student's failure unless it is to be refused."""
+    try:
+        return read_project(directory)
+    except UsageError as error:
+        if refuse:
+            raise
+        return Finding(cause=Cause.NO_FILES, message=f"{error}")
+
+
+def _grade(
+    project: Project | Finding, loaded: LoadedTask, setup: LocalGradingSetup, build_log: Path | None
+) -> Grade:
     """The grade, with the current stage on stderr; tried once more if the device is lost."""
     errors = Console(stderr=True)
     with errors.status("") as status:
@@ -81,6 +103,8 @@ def _grade(project: Project, loaded: LoadedTask, setup: LocalGradingSetup, build
         def observer(stage: str) -> None:
             status.update(f"{stage} ...")
 
+        if isinstance(project, Finding):
+            return setup.grader.no_project(project, loaded)
         try:
             return setup.grader.grade(project, loaded, log=build_log, observer=observer)
         except DeviceLost as error:

@@ -34,6 +34,7 @@ GROUPS: Final = {
     "tasks": "The kernels that students are asked for.",
     "skills": "Agent Skills.",
     "board": "Leaderboards.",
+    "export": "Tasks and figures for other programs.",
     "cases": "Test cases of skills: strings and files, not kernels.",
 }
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
@@ -52,6 +53,10 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "board submit": ("board:submit_command", "Pack a run for a board, checked as the board will."),
     "board check": ("board:check_command", "Check submissions, and grade a share of them again."),
     "board build": ("board:build_command", "Build a leaderboard's static site from runs."),
+    "export harbor": ("export:harbor_command", "Write tasks for Harbor."),
+    "export kernels": ("export:kernels_command", "Write a script for `kernels benchmark`."),
+    "export pytest-benchmark": ("export:samples_command", "Write timing samples for pytest-benchmark."),
+    "export hub": ("export:hub_command", "Write a run's figures for the Hugging Face Hub."),
     "headers": ("build:headers", "Fetch header files that CUDA builds need and this machine lacks."),
     "tasks list": ("tasks:list_tasks", "List tasks: id, family, sizes."),
     "tasks show": ("tasks:show_task", "Print a task as the student reads it."),

@@ -400,9 +400,14 @@ class Grader:
             sandbox=self._sandbox.name,
             sandbox_facts=self._sandbox.facts(),
             machine=self._machine.digest,
-            place=Place(node=platform.node(), gpu_uuid=self._settings.device, driver=self._machine.driver),
+            place=self._place(),
             wall_s=time.monotonic() - work.started,
         )
+
+    def _place(self) -> Place:
+        uuid, machine = self._settings.device, self._machine
+        device = machine.cpu if self.target == "cpu" else machine.gpu
+        return Place(node=platform.node(), gpu_uuid=uuid, driver=machine.driver, device=device)
 
     def _flags(self, work: GradeInProgress) -> tuple[str, ...]:
         task = work.loaded.task

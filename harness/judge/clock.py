@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -184,7 +184,15 @@ def contender_timing(
         score_us=max(score, 1e-3),
         latency_us=statistics.fmean(one.latency_us for one in samples["call"].reveals),
         flags=flags,
+        reveals_us=tuple(_net_us(samples["batch"], constants["batch"], trusted=trusted)),
     )
+
+
+def _net_us(samples: Samples, constant: Constant, *, trusted: bool) -> Iterator[float]:
+    """Per call of each reveal; a reference's without the copy of its results."""
+    for one in samples.reveals:
+        aside = one.aside_us if trusted else 0.0
+        yield max((one.outside_us - aside - constant.of(one)) / one.calls, 1e-3)
 
 
 def _student_us(scored: Lane, least_us: float) -> float:

@@ -237,6 +237,8 @@ class Place(Record):
     """Host name."""
     gpu_uuid: str | None = None
     driver: str | None = None
+    device: str | None = None
+    """Model of the GPU, or of the CPU for the target cpu; None in older records."""
 
 
 class Grade(Record):

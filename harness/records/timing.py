@@ -89,6 +89,8 @@ class ContenderTiming(Record):
     """L: mean time from the worker's `done` until nothing can change the outputs."""
     flags: tuple[str, ...] = ()
     secondary: tuple[Secondary, ...] = ()
+    reveals_us: tuple[float, ...] = ()
+    """Outside figure of every reveal of the scored lane, per call, in order; empty in older records."""
 
     @property
     def scored_lane(self) -> Lane:

@@ -82,7 +82,9 @@ def test_every_option_is_a_variable_of_the_same_name() -> None:
             flag = next((name for name in option.opts if name.startswith("--")), "--help")
             if flag == "--help":  # or an argument
                 continue
-            expected = "_".join(["LIFTBENCH", *words.split(), *flag.removeprefix("--").split("-")]).upper()
+            expected = (
+                "_".join(["LIFTBENCH", *words.split(), flag.removeprefix("--")]).replace("-", "_").upper()
+            )
             assert option.envvar == expected
             found.append(expected)
     assert len(found) == len(set(found))

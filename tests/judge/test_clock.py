@@ -187,6 +187,8 @@ def test_reference_beside_the_outside_clock() -> None:
     # A student cannot have its own time subtracted as copying.
     student = timed(samples)
     assert student.scored_lane.outside_us == pytest.approx(1000.0)
+    assert student.reveals_us == pytest.approx([1000.0] * len(samples.reveals))
+    assert outside.reveals_us == pytest.approx([700.0] * len(samples.reveals))
 
 
 def test_loop_cheaper_than_the_null_projects() -> None:
