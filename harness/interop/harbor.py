@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import json
 import shlex
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
 from harness import __version__
 from harness.errors import UsageError
@@ -25,81 +26,12 @@ from harness.suite.catalogue import LoadedTask, expert_project
 SCHEMA: Final = "1.4"
 PROJECT: Final = "/app/project"
 _BASE: Final = "python:3.12-slim-bookworm"
-_WHERE: Final = f"""
-## Where the files go
-
-Write the project's files below `{PROJECT}`, which exists and is empty: `{PROJECT}/build.toml` and so on.
-What you say beside them is not read. No compiler and no GPU are here; the files are built, checked and timed
-elsewhere.
-"""
-_TOML: Final = """\
-schema_version = "{schema}"
-artifacts = ["{project}"]
-
-[task]
-name = {name}
-version = {version}
-description = {title}
-keywords = ["kernels", {target}, {family}]
-
-[metadata]
-liftbench = {liftbench}
-grader_version = {grader}
-task = {id}
-digest = {digest}
-family = {family}
-target = {target}
-protocol = {protocol}
-briefing = {briefing}
-
-[agent]
-timeout_sec = 3600.0
-
-[verifier]
-environment_mode = "separate"
-timeout_sec = 3600.0
-
-[environment]
-build_timeout_sec = 600.0
-cpus = 1
-memory_mb = 2048
-
-[verifier.environment]
-build_timeout_sec = 3600.0
-cpus = {cpus}
-memory_mb = 16384
-{gpus}"""
+_TEMPLATES: Final = Path(__file__).parent / "templates" / "harbor"
 _GPUS: Final = 'gpus = 1\ngpu_types = ["H100", "H200"]\n'
-_ENVIRONMENT: Final = f"""\
-FROM {_BASE}
-RUN mkdir -p {PROJECT}
-WORKDIR {PROJECT}
-"""
-_VERIFIER: Final = """\
-FROM {base}
-RUN apt-get update && apt-get install -y --no-install-recommends bubblewrap g++ git \\
- && rm -rf /var/lib/apt/lists/*
-RUN pip install --no-cache-dir {requirement}
-COPY . /tests
-"""
-_SOLVE: Final = f"""\
-#!/bin/bash
-set -eu
-project="${{HARBOR_PROJECT:-{PROJECT}}}"
-mkdir -p "$project"
-cp -r "$(dirname "$0")/project/." "$project"
-"""
-_TEST: Final = """\
-#!/bin/bash
-# Writes reward.json, unless liftbench or this machine has failed. The flags of `liftbench grade` that are not
-# given here can be set in the environment, such as LIFTBENCH_GRADE_SANDBOX.
-set -u
-logs="${{HARBOR_LOGS:-/logs}}/verifier"
-mkdir -p "$logs"
-rm -f "$logs/reward.json"
-exec liftbench grade "${{HARBOR_PROJECT:-{project}}}" --task {id} --target {target} --protocol {protocol} \\
-  --tasks-root "$(dirname "$0")/tasks" --rewards "$logs/reward.json" --json >"$logs/grade.json"
-"""
+
+
+def _filled(template: str, **words: Any) -> str:
+    return (_TEMPLATES / template).read_text().format(project=PROJECT, base=_BASE, **words)
 
 
 def harbor_task(
@@ -125,21 +57,19 @@ def harbor_task(
     quoted = {key: json.dumps(text, ensure_ascii=False) for key, text in words.items()}
     gpu = target == "cuda"
     files = {
-        "task.toml": _TOML.format(
-            schema=SCHEMA, project=PROJECT, cpus=8 if gpu else 2, gpus=_GPUS if gpu else "", **quoted
+        "task.toml": _filled(
+            "task.toml", schema=SCHEMA, cpus=8 if gpu else 2, gpus=_GPUS if gpu else "", **quoted
         ),
-        "instruction.md": task_text(task, target, briefing) + _WHERE,
-        "environment/Dockerfile": _ENVIRONMENT,
-        "tests/Dockerfile": _VERIFIER.format(base=_BASE, requirement=shlex.quote(requirement)),
-        "tests/test.sh": _TEST.format(
-            project=PROJECT, id=shlex.quote(task.id), target=target, protocol=protocol
-        ),
+        "instruction.md": task_text(task, target, briefing) + _filled("instruction.md"),
+        "environment/Dockerfile": _filled("environment.Dockerfile"),
+        "tests/Dockerfile": _filled("verifier.Dockerfile", requirement=shlex.quote(requirement)),
+        "tests/test.sh": _filled("test.sh", id=shlex.quote(task.id), target=target, protocol=protocol),
     }
     for name in ("task.toml", "reference.py"):
         files[f"tests/tasks/{task.id}/{name}"] = (loaded.directory / name).read_text()
     expert = expert_project(task)
     if expert is not None:
-        files["solution/solve.sh"] = _SOLVE
+        files["solution/solve.sh"] = _filled("solve.sh")
         files |= {f"solution/project/{file.path}": file.text for file in expert.files}
     return files
 

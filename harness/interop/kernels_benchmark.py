@@ -5,6 +5,7 @@ The script imports nothing of liftbench: it is the task's reference.py and what 
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Final
 
 from harness.errors import UsageError
@@ -12,92 +13,7 @@ from harness.expressions import evaluate
 from harness.records import Target, Task
 from harness.suite.catalogue import LoadedTask
 
-_HEAD: Final = '''
-
-# Written by `liftbench export kernels` for {task} (version {version}), target {target}.
-# `kernels benchmark` times the reference once and with the same inputs at every call: its figures are no
-# grade. `liftbench grade . --task {task} --target {target}` is one.
-from types import SimpleNamespace
-
-from kernels.benchmark import Benchmark
-
-OPERANDS = {operands}
-"""Name, role, dtype (None: the workload's) and whether it is passed by name; in the order of the call."""
-WORKLOADS = {workloads}
-"""By method: dims, scalars, dtype, and shapes of the `out` operands."""
-
-
-class Draw:
-    """What make_inputs draws from; `seed` below makes it the same every time."""
-
-    def __init__(self, device):
-        self.device = device
-
-    def normal(self, shape):
-        return torch.randn(tuple(shape), device=self.device)
-
-    def uniform(self, shape, low=0.0, high=1.0):
-        return torch.rand(tuple(shape), device=self.device) * (high - low) + low
-
-    def integers(self, shape, low, high):
-        return torch.randint(low, high, tuple(shape), device=self.device)
-
-
-class Answer:
-    """All outputs of a call. `torch.allclose` of two answers compares each output in units of its largest
-    value, integers exactly."""
-
-    def __init__(self, outputs):
-        self.outputs = tuple(outputs)
-
-    @classmethod
-    def __torch_function__(cls, function, types, args=(), kwargs=None):
-        if function is not torch.allclose:
-            return NotImplemented
-        return all(map(cls.close, args[0].outputs, args[1].outputs))
-
-    @staticmethod
-    def close(ours, theirs):
-        if not theirs.is_floating_point():
-            return torch.equal(ours, theirs)
-        ours, theirs = ours.double(), theirs.double()
-        sizes = theirs.abs().nan_to_num(0.0, posinf=0.0)
-        unit = float(sizes.max()) if sizes.numel() else 0.0
-        return torch.allclose(ours, theirs, rtol=0.0, atol={atol} * unit, equal_nan=True)
-
-
-class {name}(Benchmark):
-    seed = 1
-
-    def prepare(self, method):
-        self.workload = SimpleNamespace(name=method, **WORKLOADS[method])
-        self.workload.dtype = getattr(torch, self.workload.dtype)
-        drawn = make_inputs(self.workload, Draw(self.device))
-        self.inputs = {{name: value.contiguous().to(self.device) for name, value in drawn.items()}}
-        self.positional, self.named, self.written = [], dict(self.workload.scalars), []
-        for name, role, dtype, by_name in OPERANDS:
-            if role == "out":
-                dtype = self.workload.dtype if dtype is None else getattr(torch, dtype)
-                value = torch.empty(self.workload.outs[name], dtype=dtype, device=self.device)
-            else:  # the call changes what it also writes
-                value = self.inputs[name] if role == "in" else self.inputs[name].clone()
-            if by_name:
-                self.named[name] = value
-            else:
-                self.positional.append(value)
-            if role != "in":
-                self.written.append(value)
-        self.out = Answer(self.written)
-
-    def call(self):
-        self.kernel.{op}(*self.positional, **self.named)
-
-    def refer(self):
-        # A reference that works in place gets copies, and its time includes the copying.
-        written = [name for name, role, *_ in OPERANDS if role in ("inout", "partial")]
-        copies = {{name: self.inputs[name].clone() for name in written}}
-        return Answer(reference({{**self.inputs, **copies, **self.workload.scalars}}))
-'''
+_TEMPLATE: Final = Path(__file__).parent / "templates" / "kernels_benchmark.txt"
 _METHODS: Final = """
     def setup_{method}(self):
         self.prepare("{method}")
@@ -137,7 +53,7 @@ def benchmark_script(loaded: LoadedTask, target: Target) -> str:
             given = {"dims": workload.dims, "scalars": workload.scalars, "dtype": dtype, "outs": outs}
             workloads[f"{workload.name}_{dtype}"] = given
     operands = [(o.name, o.role, None if o.dtype == "$dtype" else o.dtype, o.keyword) for o in task.operands]
-    head = _HEAD.format(
+    head = _TEMPLATE.read_text().format(
         task=task.id,
         version=task.version,
         target=target,

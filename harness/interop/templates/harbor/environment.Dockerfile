@@ -1,0 +1,3 @@
+FROM {base}
+RUN mkdir -p {project}
+WORKDIR {project}
