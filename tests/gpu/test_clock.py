@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import secrets
 import statistics
@@ -54,7 +55,8 @@ def median_us(benchmark: Any, facts: dict[str, Fact], name: str) -> None:
 @pytest.mark.gpu(estimate_s=20.0, rank=3)
 @pytest.mark.parametrize("what", ["null", "nothing", "kernel", "kernel_and_wait"])
 def test_reveal(what: str, gpu: Bench, facts: dict[str, Fact], benchmark: Any) -> None:
-    """A reveal of small memory to the null project, and to calls with and without a tiny kernel."""
+    """A reveal of small memory to the null project, whose tiny kernel zeroes one element of the outputs, and to
+    calls with and without such a kernel."""
     loaded = gpu.headline(experts()[FIRST_TASK])
     source = Source("null") if what == "null" else Source("project", CALLS, "calls", what)
     with judging(gpu) as judge, judge.workers() as workers, workers.start(source) as worker:
@@ -63,10 +65,12 @@ def test_reveal(what: str, gpu: Bench, facts: dict[str, Fact], benchmark: Any) -
         layout = Layout(problem)
         worker.plan(layout)
         found: dict[str, list[float]] = {"outside_us": [], "latency_us": []}
+        outputs: list[torch.Tensor] = []
 
         def reveal() -> None:
             with Arena(layout, [problem.make_inputs()], 0xFF, worker.transport) as arena:
-                _, told = worker.call(arena, 1, "on nothing")
+                snapshot, told = worker.call(arena, 1, "on nothing")
+                outputs[:] = arena.results(snapshot)[0].outputs
             found["outside_us"].append(told.outside_us)
             found["latency_us"].append(told.latency_us)
 
@@ -77,6 +81,9 @@ def test_reveal(what: str, gpu: Bench, facts: dict[str, Fact], benchmark: Any) -
         facts[name] = statistics.median(values)
         facts[f"{name}_spread"] = max(values) - min(values)
     assert min(found["outside_us"]) > 0
+    first, *others = outputs[0].flatten().tolist()
+    assert all(map(math.isnan, others)), "more than one element was written"
+    assert math.isnan(first) if what == "nothing" else first == 0.0, "the tiny kernel"
 
 
 @pytest.mark.gpu(estimate_s=8.0, rank=3)
