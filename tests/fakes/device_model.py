@@ -61,7 +61,7 @@ class DeviceModel:
     tail: float = 0.0
     """Share of the reveals in which a context switch takes a millisecond or more (Pareto)."""
     ramp: float = 0.0
-    """How much slower the device's clock is, as a share, in a turn's first reveal; half of that in the next."""
+    """Share by which the clock is slower in the first reveal of a turn; half of that in the next."""
     null_less_us: float = 0.0
     """What a reveal to the null project costs less than one to any other."""
 
