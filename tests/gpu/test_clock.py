@@ -26,6 +26,7 @@ from harness.judge.measurement import Session
 from harness.judge.shared_memory import CudaTransport
 from harness.judge.worker_client import Source
 from harness.records import Record
+from harness.records.timing import Calibration
 from harness.suite.catalogue import LoadedTask
 from harness.worker.cuda_driver import Window
 from tests.fakes.judge_kernels import CHECKS, Check, run
@@ -33,6 +34,7 @@ from tests.gpu.bench import CALLS, FIRST_TASK, Bench, experts, judging
 from tools.gpu_results import Fact
 
 _AA_PAIRS: Final = 2
+_KNOWN_PAIRS: Final = 3
 _REVEALS, _ROUNDS = 60, 20
 _ARENA_BYTES, _SAMPLE = 192 << 20, 4096
 _FEW_COLUMNS: Final = 16
@@ -55,8 +57,8 @@ def median_us(benchmark: Any, facts: dict[str, Fact], name: str) -> None:
 @pytest.mark.gpu(estimate_s=20.0, rank=3)
 @pytest.mark.parametrize("what", ["null", "nothing", "kernel", "kernel_and_wait"])
 def test_reveal(what: str, gpu: Bench, facts: dict[str, Fact], benchmark: Any) -> None:
-    """A reveal of small memory to the null project, whose tiny kernel zeroes one element of the outputs, and to
-    calls with and without such a kernel."""
+    """A reveal of small memory to the null project, whose tiny kernel zeroes one element, and to calls with
+    and without such a kernel."""
     loaded = gpu.headline(experts()[FIRST_TASK])
     source = Source("null") if what == "null" else Source("project", CALLS, "calls", what)
     with judging(gpu) as judge, judge.workers() as workers, workers.start(source) as worker:
@@ -184,6 +186,23 @@ def test_known_speed(gpu: Bench, facts: dict[str, Fact]) -> None:
 )
 def test_aa(rows: int, gpu: Bench, facts: dict[str, Fact], benchmark: Any) -> None:
     """The null project, and one reference against itself, at one size."""
+    found = calibrated(gpu, facts, benchmark, rows, equal=1 if gpu.emulated else _AA_PAIRS, known=0)
+    assert all(one.ratio.value > 0 for one in found.pairs)
+
+
+@pytest.mark.gpu(estimate_s=120.0, rank=4.2)
+def test_known_ratio(gpu: Bench, facts: dict[str, Fact], benchmark: Any) -> None:
+    """A reference that takes half as long as another one reads 1.96x to 2.04x, the median of 3 pairs."""
+    pairs = 1 if gpu.emulated else _KNOWN_PAIRS
+    found = calibrated(gpu, facts, benchmark, min(ROWS["cuda"]), equal=0, known=pairs)
+    assert [one.truth for one in found.pairs] == [2.0] * pairs
+    read = statistics.median(one.ratio.value for one in found.pairs)
+    facts["read"] = read
+    assert gpu.emulated or 1.96 <= read <= 2.04
+
+
+def calibrated(gpu: Bench, facts: dict[str, Fact], benchmark: Any, rows: int, **pairs: int) -> Calibration:
+    """Pairs of our own workers at one size, as `doctor --timing` measures them."""
     loaded = _narrow(experts()[FIRST_TASK]) if gpu.emulated else experts()[FIRST_TASK]
     with judging(gpu) as judge, judge.workers() as workers:
         numbers = workers.numbers
@@ -193,15 +212,16 @@ def test_aa(rows: int, gpu: Bench, facts: dict[str, Fact], benchmark: Any) -> No
             pytest.skip(f"a batch of {rows} rows does not fit into what one reveal may take")
         conditions, cpus = Conditions(judge.gpu.telemetry), judge_and_worker_cpus()[0]
         session = Session(numbers, judge.gpu.transport, conditions, cpus)
-        told = {"equal": 1 if gpu.emulated else _AA_PAIRS, "known": 0}
-        found = benchmark.pedantic(calibrate, args=(workers.start, loaded, timed, session), kwargs=told)
+        found: Calibration = benchmark.pedantic(
+            calibrate, args=(workers.start, loaded, timed, session), kwargs=pairs
+        )
     benchmark.extra_info["calibration"] = found.model_dump(mode="json")
     for place, one in enumerate(found.pairs):
         facts |= scalars(f"pair_{place}_", one) | scalars(f"pair_{place}_ratio_", one.ratio)
     for shake in found.hand_shake:
         facts |= scalars(f"null_{shake.lane}_", shake)
     facts["disturbances"] = "; ".join(found.disturbances) or "-"
-    assert all(one.ratio.value > 0 for one in found.pairs)
+    return found
 
 
 def scalars(prefix: str, record: Record) -> dict[str, Fact]:
