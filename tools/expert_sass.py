@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import re
 import subprocess
+import sys
 import tarfile
 import tempfile
 from collections import defaultdict
@@ -18,12 +19,14 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Final
 
+from harness.builder.build import Built
 from harness.cli.options import make_build_setup
 from harness.files import write_atomically
 from harness.grading.setup import BuildSetup
 from harness.records import DeviceKernel
 from harness.report.evidence import short_name
 from harness.suite.catalogue import read_project
+from tools.spill_loops import of_library
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 PAGE: Final = ROOT / "kernels_ref/STATUS.md"
@@ -39,13 +42,24 @@ loads) are those of the variant whose loads are widest on average, of several th
 hottest. Where that variant is new, the most similar one before is named. Spills are the most bytes per thread
 stored / loaded of any variant. Shorter is not always faster: unrolled loops are longer.
 
-Kernels that spill: {spilling}
+## Kernels that spill
+
+Bytes per thread, each instruction counted once. In loops: those instructions that can be executed again,
+in an outer loop or an inner one. `python -m tools.expert_sass --spills` writes this table alone again.
+
+| expert | kernel | stored / loaded | in loops |
+|---|---|---|---|
+{spilling}
+## All kernels
 
 | expert | kernel | instructions | spills | widths of loads | speed |
 |---|---|---|---|---|---|
 """
+_TABLE: Final = "| expert | kernel | stored / loaded | in loops |\n|---|---|---|---|\n"
 Kernels = Mapping[str, Sequence[DeviceKernel]]
 """Kernels by expert, such as `l1/gemm`."""
+Looped = Mapping[str, Mapping[str, tuple[int, int]]]
+"""By expert and kernel: bytes stored and loaded by spills in loops."""
 
 
 def experts(root: Path) -> list[str]:
@@ -54,25 +68,47 @@ def experts(root: Path) -> list[str]:
     return [str(one.parent.relative_to(root / "kernels_ref")) for one in places if "cuda" in one.read_text()]
 
 
-def kernels_of(root: Path, setup: BuildSetup) -> dict[str, tuple[DeviceKernel, ...]]:
-    """Builds every expert below `root`. Raises RuntimeError, with its name, for one that does not build."""
-    found: dict[str, tuple[DeviceKernel, ...]] = {}
-    for name in experts(root):
-        result = setup.build(read_project(root / "kernels_ref" / name), "cuda", wall_s=1800.0).result
-        if not result.ok:
-            raise RuntimeError(f"{name} does not build: {result.finding}")
-        found[name] = result.kernels or ()
+def built(root: Path, setup: BuildSetup, names: Sequence[str]) -> dict[str, Built]:
+    """Builds experts below `root`. Raises RuntimeError, with its name, for one that does not build."""
+    found = {}
+    for name in names:
+        found[name] = setup.build(read_project(root / "kernels_ref" / name), "cuda", wall_s=1800.0)
+        if not found[name].result.ok:
+            raise RuntimeError(f"{name} does not build: {found[name].result.finding}")
     return found
 
 
-def page(before: Kernels, now: Kernels) -> str:
-    """STATUS.md."""
-    spilling = [
-        f"{name}: {', '.join(f'`{short_name(kernel.name)}`' for kernel in kernels if _spills(kernel))}"
+def kernels_of(made: Mapping[str, Built]) -> dict[str, tuple[DeviceKernel, ...]]:
+    """What was compiled."""
+    return {name: one.result.kernels or () for name, one in made.items()}
+
+
+def looped_of(made: Mapping[str, Built], setup: BuildSetup) -> Looped:
+    """Of the experts that spill. Raises RuntimeError without a disassembler."""
+    tools = setup.toolchain.disassembler
+    if tools is None:
+        raise RuntimeError("no cuobjdump and nvdisasm found")
+    return {
+        name: of_library(next(one.package.glob("*.abi3.so")), tools)
+        for name, one in made.items()
+        if one.package is not None and any(map(_spills, one.result.kernels or ()))
+    }
+
+
+def spill_rows(now: Kernels, looped: Looped) -> str:
+    """A line for each kernel that spills."""
+    return "".join(
+        f"| {name} | `{short_name(kernel.name)}` | {_spilled([kernel])} "
+        f"| {_pair(looped[name].get(kernel.name))} |\n"
         for name, kernels in now.items()
-        if any(map(_spills, kernels))
-    ]
-    head = _HEAD.format(before=BEFORE, spilling="; ".join(spilling) or "none.")
+        for kernel in kernels
+        if _spills(kernel)
+    )
+
+
+def page(before: Kernels, now: Kernels, looped: Looped) -> str:
+    """STATUS.md."""
+    head = _HEAD.format(before=BEFORE, spilling=spill_rows(now, looped))
     return head + "".join(
         f"{line}\n" for name in now for line in _rows(name, before.get(name, ()), now[name])
     )
@@ -132,7 +168,11 @@ def _spilled(kernels: Sequence[DeviceKernel]) -> str:
     stored, loaded = (
         max(getattr(kernel, f"spill_{what}_bytes") or 0 for kernel in kernels) for what in ("store", "load")
     )
-    return f"{stored} / {loaded}" if stored or loaded else "none"
+    return _pair((stored, loaded))
+
+
+def _pair(moved: tuple[int, int] | None) -> str:
+    return "?" if moved is None else f"{moved[0]} / {moved[1]}" if any(moved) else "none"
 
 
 def _widths(kernel: DeviceKernel) -> str:
@@ -143,16 +183,29 @@ def _change(was: str | None, now: str) -> str:
     return now if was == now else f"{'new' if was is None else was} -> {now}"
 
 
+def spills_alone(text: str, setup: BuildSetup) -> str:
+    """The page with a new table of spills, of the experts that are in it."""
+    start, end = text.index(_TABLE) + len(_TABLE), text.index("\n## All kernels")
+    names = dict.fromkeys(re.findall(r"^\| (\S+) ", text[start:end], re.MULTILINE))
+    made = built(ROOT, setup, list(names))
+    return text[:start] + spill_rows(kernels_of(made), looped_of(made, setup)) + text[end:]
+
+
 def main() -> None:
     """Compares the committed experts of `BEFORE` with those in the working tree."""
-    archive = ["git", "archive", BEFORE, "kernels_ref"]
-    packed = subprocess.run(archive, cwd=ROOT, capture_output=True, check=True).stdout
     setup = make_build_setup("auto", None, "cuda")
     with tempfile.TemporaryDirectory() as folder, closing(setup):
-        with tarfile.open(fileobj=io.BytesIO(packed)) as tar:
-            tar.extractall(folder, filter="data")
-        before, now = kernels_of(Path(folder), setup), kernels_of(ROOT, setup)
-    write_atomically(PAGE, page(before, now))
+        if sys.argv[1:] == ["--spills"]:
+            text = spills_alone(PAGE.read_text(encoding="utf-8"), setup)
+        else:
+            archive = ["git", "archive", BEFORE, "kernels_ref"]
+            packed = subprocess.run(archive, cwd=ROOT, capture_output=True, check=True).stdout
+            with tarfile.open(fileobj=io.BytesIO(packed)) as tar:
+                tar.extractall(folder, filter="data")
+            before = built(Path(folder), setup, experts(Path(folder)))
+            now = built(ROOT, setup, experts(ROOT))
+            text = page(kernels_of(before), kernels_of(now), looped_of(now, setup))
+    write_atomically(PAGE, text)
     print(f"kernels_ref/{PAGE.name}")
 
 

@@ -17,6 +17,7 @@ from harness.files import write_atomically
 from harness.grading.admission import FILE_NAME, RULES, Admitted, cell
 from harness.judge.physical_limits import BOARDS
 from harness.records import Admission, Task
+from harness.records.grade import GRADER_VERSION
 from harness.records.reasons import reason_of
 from harness.records.timing import NOISY
 from harness.report.experts import ExpertResult, ExpertResults
@@ -132,8 +133,9 @@ def admission_page(entries: Sequence[Admission]) -> str:
         "# Admission of every task",
         "",
         "Made by `make status` from `tasks/ADMISSION.json`; the rules are in docs/tasks.md. "
-        f"{sum(entry.admitted for entry in entries)} of {len(entries)} tasks break none. `-` is not "
-        "measured.",
+        f"{sum(entry.admitted for entry in entries)} of {len(entries)} tasks break none. Tried by grader "
+        f"version {GRADER_VERSION}: {sum(entry.grader_version == GRADER_VERSION for entry in entries)}. "
+        "`-` is not measured.",
         "",
         f"| task | version | {' | '.join(RULES)} |",
         "|---" * (len(RULES) + 2) + "|",

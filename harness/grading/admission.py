@@ -19,6 +19,7 @@ from harness.judge.problem import Problem
 from harness.judge.trivial_answers import passing, reference_fails
 from harness.outcome import Verdict
 from harness.records import Admission, Grade, Project, Record, Rule, Target, Task
+from harness.records.grade import GRADER_VERSION
 from harness.records.reasons import reason_of
 from harness.records.task import RuleName
 from harness.suite.catalogue import LoadedTask, expert_project
@@ -51,6 +52,7 @@ def admit(loaded: LoadedTask, grader: Grader, most_mutants: int) -> Admission:
         task_digest=task.digest,
         expert=None if project is None else project.digest,
         target=grader.target,
+        grader_version=GRADER_VERSION,
         rules=tuple(rules),
     )
 

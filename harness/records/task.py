@@ -226,6 +226,8 @@ class Admission(Record):
     task_digest: str
     expert: str | None
     target: Target
+    grader_version: str | None = None
+    """Which tried the rules; None in entries from before this was kept: version 7 or older."""
     rules: tuple[Rule, ...]
 
     @property

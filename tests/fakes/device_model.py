@@ -60,6 +60,8 @@ class DeviceModel:
     """The hand-shake grows by this share from block to block."""
     tail: float = 0.0
     """Share of the reveals in which a context switch takes a millisecond or more (Pareto)."""
+    ramp: float = 0.0
+    """Share by which the clock is slower in the first reveal of a turn; half of that in the next."""
     null_less_us: float = 0.0
     """What a reveal to the null project costs less than one to any other."""
 
@@ -89,6 +91,7 @@ UNASSUMED = {
     "sets cost K^1.3": replace(H100, bend=0.3),
     "hand-shake grows by half per block": replace(H100, drift=0.5),
     "3 % of switches take 1 ms or more": replace(H100, tail=0.03),
+    "clocks begin each turn 10 % slow": replace(H100, ramp=0.1),
     "mapping costs 10 times as much": replace(H100, per_mib_us=0.1),
     "reveals to the null project cost 20 us less": replace(H100, null_less_us=20.0),
 }
@@ -206,8 +209,9 @@ def measured(
                 clock = math.exp(random.gauss(0.0, device.clock_noise))
                 seen = [min(sets, least) for sets in sizes] if name == "eager" else sizes
                 seen = [*seen, least] if name == NULL and least < max(sizes) else seen
-                for shown in seen:
-                    reveal = _reveal(device, timed, worker, shown, block, clock, random)
+                for place, shown in enumerate(seen):
+                    slower = clock * (1 + device.ramp / 2**place)
+                    reveal = _reveal(device, timed, worker, shown, block, slower, random)
                     found[name]["call" if shown == 1 else "batch"].add(block, reveal)
     return found
 

@@ -19,6 +19,7 @@ from harness.errors import SandboxError, UsageError
 from harness.grading.grade import Grader
 from harness.grading.workers import GradeSettings, Workers, project_source
 from harness.judge.check import check
+from harness.judge.sanitizer import Sanitizer, find_sanitizer
 from harness.judge.usable_gpu import Gpu, open_gpu
 from harness.judge.worker_client import Failed
 from harness.records import CheckResult, MachineFacts, Project, Protocol
@@ -88,6 +89,10 @@ class Bench:
         if done.returncode:
             pytest.fail(f"{cuda.nvcc} could not compile {_PROBE.name}: {done.stderr.strip()[-600:]}")
         return program
+
+    def sanitizer(self, toolchain: Toolchain) -> Sanitizer | str:
+        """compute-sanitizer, or why it cannot be used."""
+        return find_sanitizer(None if toolchain.cuda is None else toolchain.cuda.root)
 
     def headline(self, loaded: LoadedTask) -> LoadedTask:
         """The task with its first timed workload in the first dtype for CUDA alone, and no hidden shapes."""

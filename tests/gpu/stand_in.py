@@ -16,10 +16,11 @@ import pytest
 import torch
 
 from harness.builder.build import Built
-from harness.builder.toolchain import find_cuda
+from harness.builder.toolchain import Toolchain, find_cuda
 from harness.device.emulated.engine import Engine, Prepared, lacks
 from harness.errors import SandboxError
 from harness.grading.emulation import Emulation
+from harness.judge.sanitizer import Sanitizer
 from harness.judge.usable_gpu import Gpu
 from harness.records import CheckResult, MachineFacts
 from harness.suite.catalogue import LoadedTask
@@ -31,6 +32,7 @@ from tests.fakes.cuda_driver import UUID, WithDriver, compile_driver, fresh
 from tests.fakes.gpu import WithoutDevice, made_up_gpu
 from tests.fakes.nvml import install_fake_nvml
 from tests.fakes.sandbox import Wrapped
+from tests.fakes.sanitizer import fake_sanitizer
 from tests.gpu.bench import Bench, Judging
 
 _PROBE = Path(__file__).parents[1] / "fakes" / "gpu_probe.c"
@@ -99,6 +101,12 @@ class StandIn(Bench):
             command = ["gcc", f"-DBAD={int(self.bad)}", "-o", program, _PROBE]
             subprocess.run(command, check=True, capture_output=True)
         return program
+
+    def sanitizer(self, toolchain: Toolchain) -> Sanitizer | str:
+        """One that runs the program and finds nothing."""
+        home = self.folder / "sanitizer"
+        home.mkdir()
+        return fake_sanitizer(home)
 
     def headline(self, loaded: LoadedTask) -> LoadedTask:
         """A small hidden shape in the place of the first timed workload."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import secrets
 import statistics
@@ -25,6 +26,7 @@ from harness.judge.measurement import Session
 from harness.judge.shared_memory import CudaTransport
 from harness.judge.worker_client import Source
 from harness.records import Record
+from harness.records.timing import Calibration
 from harness.suite.catalogue import LoadedTask
 from harness.worker.cuda_driver import Window
 from tests.fakes.judge_kernels import CHECKS, Check, run
@@ -32,6 +34,7 @@ from tests.gpu.bench import CALLS, FIRST_TASK, Bench, experts, judging
 from tools.gpu_results import Fact
 
 _AA_PAIRS: Final = 2
+_KNOWN_PAIRS: Final = 3
 _REVEALS, _ROUNDS = 60, 20
 _ARENA_BYTES, _SAMPLE = 192 << 20, 4096
 _FEW_COLUMNS: Final = 16
@@ -54,7 +57,8 @@ def median_us(benchmark: Any, facts: dict[str, Fact], name: str) -> None:
 @pytest.mark.gpu(estimate_s=20.0, rank=3)
 @pytest.mark.parametrize("what", ["null", "nothing", "kernel", "kernel_and_wait"])
 def test_reveal(what: str, gpu: Bench, facts: dict[str, Fact], benchmark: Any) -> None:
-    """A reveal of small memory to the null project, and to calls with and without a tiny kernel."""
+    """A reveal of small memory to the null project, whose tiny kernel zeroes one element, and to calls with
+    and without such a kernel."""
     loaded = gpu.headline(experts()[FIRST_TASK])
     source = Source("null") if what == "null" else Source("project", CALLS, "calls", what)
     with judging(gpu) as judge, judge.workers() as workers, workers.start(source) as worker:
@@ -63,10 +67,12 @@ def test_reveal(what: str, gpu: Bench, facts: dict[str, Fact], benchmark: Any) -
         layout = Layout(problem)
         worker.plan(layout)
         found: dict[str, list[float]] = {"outside_us": [], "latency_us": []}
+        outputs: list[torch.Tensor] = []
 
         def reveal() -> None:
             with Arena(layout, [problem.make_inputs()], 0xFF, worker.transport) as arena:
-                _, told = worker.call(arena, 1, "on nothing")
+                snapshot, told = worker.call(arena, 1, "on nothing")
+                outputs[:] = arena.results(snapshot)[0].outputs
             found["outside_us"].append(told.outside_us)
             found["latency_us"].append(told.latency_us)
 
@@ -77,6 +83,9 @@ def test_reveal(what: str, gpu: Bench, facts: dict[str, Fact], benchmark: Any) -
         facts[name] = statistics.median(values)
         facts[f"{name}_spread"] = max(values) - min(values)
     assert min(found["outside_us"]) > 0
+    first, *others = outputs[0].flatten().tolist()
+    assert all(map(math.isnan, others)), "more than one element was written"
+    assert math.isnan(first) if what == "nothing" else first == 0.0, "the tiny kernel"
 
 
 @pytest.mark.gpu(estimate_s=8.0, rank=3)
@@ -177,6 +186,23 @@ def test_known_speed(gpu: Bench, facts: dict[str, Fact]) -> None:
 )
 def test_aa(rows: int, gpu: Bench, facts: dict[str, Fact], benchmark: Any) -> None:
     """The null project, and one reference against itself, at one size."""
+    found = calibrated(gpu, facts, benchmark, rows, equal=1 if gpu.emulated else _AA_PAIRS, known=0)
+    assert all(one.ratio.value > 0 for one in found.pairs)
+
+
+@pytest.mark.gpu(estimate_s=120.0, rank=4.2)
+def test_known_ratio(gpu: Bench, facts: dict[str, Fact], benchmark: Any) -> None:
+    """A reference that takes half as long as another one reads 1.96x to 2.04x, the median of 3 pairs."""
+    pairs = 1 if gpu.emulated else _KNOWN_PAIRS
+    found = calibrated(gpu, facts, benchmark, min(ROWS["cuda"]), equal=0, known=pairs)
+    assert [one.truth for one in found.pairs] == [2.0] * pairs
+    read = statistics.median(one.ratio.value for one in found.pairs)
+    facts["read"] = read
+    assert gpu.emulated or 1.96 <= read <= 2.04
+
+
+def calibrated(gpu: Bench, facts: dict[str, Fact], benchmark: Any, rows: int, **pairs: int) -> Calibration:
+    """Pairs of our own workers at one size, as `doctor --timing` measures them."""
     loaded = _narrow(experts()[FIRST_TASK]) if gpu.emulated else experts()[FIRST_TASK]
     with judging(gpu) as judge, judge.workers() as workers:
         numbers = workers.numbers
@@ -186,15 +212,16 @@ def test_aa(rows: int, gpu: Bench, facts: dict[str, Fact], benchmark: Any) -> No
             pytest.skip(f"a batch of {rows} rows does not fit into what one reveal may take")
         conditions, cpus = Conditions(judge.gpu.telemetry), judge_and_worker_cpus()[0]
         session = Session(numbers, judge.gpu.transport, conditions, cpus)
-        told = {"equal": 1 if gpu.emulated else _AA_PAIRS, "known": 0}
-        found = benchmark.pedantic(calibrate, args=(workers.start, loaded, timed, session), kwargs=told)
+        found: Calibration = benchmark.pedantic(
+            calibrate, args=(workers.start, loaded, timed, session), kwargs=pairs
+        )
     benchmark.extra_info["calibration"] = found.model_dump(mode="json")
     for place, one in enumerate(found.pairs):
         facts |= scalars(f"pair_{place}_", one) | scalars(f"pair_{place}_ratio_", one.ratio)
     for shake in found.hand_shake:
         facts |= scalars(f"null_{shake.lane}_", shake)
     facts["disturbances"] = "; ".join(found.disturbances) or "-"
-    assert all(one.ratio.value > 0 for one in found.pairs)
+    return found
 
 
 def scalars(prefix: str, record: Record) -> dict[str, Fact]:

@@ -7,20 +7,34 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final
 
 import pytest
 
+from harness.grading.workers import project_source
 from harness.judge.check import problems
+from harness.judge.sanitizer import run_tool
 from harness.judge.trivial_answers import passing
 from harness.outcome import Verdict
 from harness.records import CheckResult, Grade, Protocol, Target
+from harness.records.grade import SanitizerTool
+from harness.suite.catalogue import LoadedTask
 from tests.gpu.bench import FIRST_TASK, Bench, experts, judging
 from tools.gpu_results import Fact
 
 EXPERTS = experts()
 FIRST_OF_FAMILY = set({one.task.family: id for id, one in reversed(EXPERTS.items())}.values())
 _STAND_IN_BUILDS = 2
+SANITIZED: Final[tuple[tuple[SanitizerTool, str, str], ...]] = (
+    *(("memcheck", "l1/gemm", "ragged"), ("memcheck", "l3/mlp_swiglu", "ragged")),
+    *(("synccheck", "l1/gemm", "ragged"), ("synccheck", "l3/mlp_swiglu", "ragged")),
+    *(("racecheck", "l1/group_norm", "large_group"), ("racecheck", "l1/log_softmax", "one_row")),
+    *(("racecheck", "l1/topk", "one_sequence"), ("racecheck", "l1/cumsum", "one_row")),
+)
+"""Workloads of which the first reach TMA and wgmma with ragged edges, and the others clusters of blocks."""
+_SANITIZED_HERE = "l1/cumsum"
 ON_GPU = "without a GPU it says nothing of an expert; that the code runs is shown by `end_to_end`"
 
 
@@ -135,6 +149,39 @@ def test_expert(task: str, gpu: Bench, facts: dict[str, Fact]) -> None:
         passed = passing(problem)
     facts["trivial_answers"] = ", ".join(passed) or "all fail"
     assert not passed, f"{problem.label}: {', '.join(passed)} would pass"
+
+
+@pytest.mark.gpu(estimate_s=60.0, rank=7.7)
+@pytest.mark.parametrize(
+    ("tool", "task", "workload"), [pytest.param(*one, id=f"{one[0]}/{one[1]}") for one in SANITIZED]
+)
+def test_sanitize(tool: SanitizerTool, task: str, workload: str, gpu: Bench, facts: dict[str, Fact]) -> None:
+    """compute-sanitizer finds nothing in a call of the expert, on a workload that needs wgmma or clusters."""
+    if gpu.emulated and task != _SANITIZED_HERE:
+        pytest.skip(f"without a GPU it finds nothing; that the code runs is shown by {_SANITIZED_HERE}")
+    loaded = only(EXPERTS[task], workload)
+    with judging(gpu) as judge, judge.workers() as workers:
+        sanitizer = gpu.sanitizer(judge.toolchain)
+        if isinstance(sanitizer, str):
+            pytest.skip(sanitizer)
+        source = project_source(judge.built(loaded), loaded.task)
+        gpu.prepare(judge, loaded)
+        (problem,) = problems(loaded, "cuda", device=judge.gpu.transport.device)
+        run = run_tool(partial(workers.start, source), sanitizer, tool, problem)
+    facts |= {"status": run.status, "total": run.total, "workload": run.workload, "tool_s": run.wall_s}
+    if run.status != "clean":
+        pytest.fail(f"{run.status}: {run.message or '; '.join(one.message for one in run.findings)}"[:600])
+
+
+def only(loaded: LoadedTask, workload: str) -> LoadedTask:
+    """The task with that workload alone, in the first dtype for CUDA, and no hidden shapes."""
+    task = loaded.task
+    less = {
+        "workloads": tuple(one for one in task.workloads if one.name == workload),
+        "dtypes": {**task.dtypes, "cuda": task.dtypes["cuda"][:1]},
+        "hidden": None,
+    }
+    return replace(loaded, task=task.model_copy(update=less))
 
 
 @pytest.mark.gpu(estimate_s=75.0)

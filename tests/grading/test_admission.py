@@ -15,6 +15,7 @@ from harness.files import data_directory
 from harness.grading.admission import FILE_NAME, RULES, Admitted, admit, sizes_rule
 from harness.outcome import Cause, Stage
 from harness.records import Admission, Grade, Project, ProjectFile, Rule, Target, Task, TrialKey
+from harness.records.grade import GRADER_VERSION
 from harness.suite.catalogue import (
     LoadedTask,
     all_tasks,
@@ -69,7 +70,9 @@ def softmax(folder: Path, changes: Mapping[str, str] | None = None) -> LoadedTas
 
 
 def tried(loaded: LoadedTask, grader: FakeGrader, mutants: int = 0) -> dict[str, Rule]:
-    return {rule.name: rule for rule in admit(loaded, grader, mutants).rules}  # type: ignore[arg-type]
+    entry = admit(loaded, grader, mutants)  # type: ignore[arg-type]
+    assert entry.grader_version == GRADER_VERSION
+    return {rule.name: rule for rule in entry.rules}
 
 
 @pytest.mark.slow
@@ -156,7 +159,9 @@ def test_it_reads_as_it_was_written(tmp_path: Path) -> None:
     kept.add(entry(trivial="fails"))
     assert Admitted(path).entries == (entry(trivial="fails"),)
     table = admission_page(Admitted(path).entries)
-    assert "0 of 1 tasks break none" in table
+    assert f"0 of 1 tasks break none. Tried by grader version {GRADER_VERSION}: 0." in table
+    newer = entry().model_copy(update={"grader_version": GRADER_VERSION})
+    assert f"Tried by grader version {GRADER_VERSION}: 1." in admission_page([newer])
     assert "| t/scale | 1 | yes | yes | yes | NO | yes | yes | yes | 7/8 | yes |" in table
     found = entry(trivial="fails")
     assert (kept.entry(TASK, EXPERT), kept.entry(TASK, None)) == (found, None)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +20,8 @@ from harness.records import SanitizerRun
 from harness.records.grade import SANITIZER_TOOLS
 from sandboxes.local import LocalBackend
 from sandboxes.pool import SandboxPool
-from tests.fakes.overlays import TESTS, throw_away_task
+from tests.fakes.overlays import throw_away_task
+from tests.fakes.sanitizer import fake_sanitizer
 
 LOADED: Final = throw_away_task("scale")
 _INIT = "def scale(out, x, *, alpha):\n    {body}\n"
@@ -63,10 +62,7 @@ def run(tmp_path: Path, toolchain: Toolchain) -> Iterator[Run]:
     for made in (package, folder):
         made.mkdir(mode=0o755)
     tmp_path.chmod(0o755)
-    shutil.copy(TESTS / "fakes" / "compute_sanitizer.py", folder)
-    shim = folder / "compute-sanitizer"
-    shim.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "${{0%/*}}/compute_sanitizer.py" "$@"\n')
-    shim.chmod(0o755)
+    sanitizer = fake_sanitizer(folder)
     root = toolchain.torch_root
     assert root is not None
     place = WorkerPlace(site=(root.parent,), python=toolchain.python)
@@ -84,7 +80,7 @@ def run(tmp_path: Path, toolchain: Toolchain) -> Iterator[Run]:
             return WorkerClient(source, sandbox, replace(place, under=under), wall_s=wall, call_s=limit_s)
 
         tools = ("memcheck",) if reports is None else SANITIZER_TOOLS
-        return [run_tool(start, Sanitizer(shim, folder), tool, problems(LOADED, "cpu")[0]) for tool in tools]
+        return [run_tool(start, sanitizer, tool, problems(LOADED, "cpu")[0]) for tool in tools]
 
     yield running
     sandbox.stop()

@@ -183,6 +183,20 @@ def test_null_project_takes_the_path_of_a_project(start: Start) -> None:
     assert times.outside_us > times.latency_us > 0
 
 
+@by_descriptor
+def test_null_project_launches_one_tiny_kernel_on_a_device(start: Start) -> None:
+    """Each reveal zeroes the first element of the first output of one set, and writes nothing else."""
+    problem, contender = problem_of("two_outputs"), start(Source("null"))
+    contender.plan(Layout(problem), 2)
+    for rounds in (1, 2):
+        outputs, _ = call(contender, problem, [problem.make_inputs() for _ in range(2)], rounds=rounds)
+        ((touched, *others), *untouched) = outputs
+        assert float(touched.view(-1)[0]) == 0.0
+        assert bool(touched.view(-1)[1:].isnan().all())
+        for left in (*others, *(one for later in untouched for one in later)):
+            assert bool((left.view(torch.uint8) == 0xFF).all())
+
+
 @on_host
 def test_operators_of_a_project_are_counted(start: Start) -> None:
     """Those that its import registered in its own namespace, and no others."""
