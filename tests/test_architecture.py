@@ -39,6 +39,13 @@ WORKER = [module for module in MODULES if module.dotted.startswith("harness.work
 INSIDE = [module for module in MODULES if module.path.name in ("inside.py", "outside.py", "reaper.py")]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def parsed() -> None:
+    """Every module's tree, which is kept: reading them is no test's own time."""
+    for module in MODULES:
+        assert module.tree
+
+
 def _layer(module: str) -> int | None:
     """The layer of `harness.x.y` or `sandboxes.x`; None for the worker and the package itself."""
     if module == "harness" or module.startswith("harness.worker"):
