@@ -10,6 +10,7 @@ import pytest
 
 from harness.models.recording import RecordingMismatch, ReplayModel, load
 from harness.records import Briefing, ModelSpec, Sampling
+from harness.report import figures
 from harness.report.schema import Summary
 from harness.skills.overlap import excluded_tasks
 from harness.skills.spec import load_skill
@@ -90,6 +91,20 @@ def test_the_report_is_of_this_recording_and_its_figures_stand_in_the_text(study
     for comparison in summary.comparisons:
         assert comparison.conclusion.reason in text
         assert comparison.conclusion.decision in text
+
+
+@pytest.mark.parametrize(
+    "report", sorted((ROOT / "studies").glob("*/report-*.json")), ids=lambda path: path.stem
+)
+def test_the_figures_of_every_part_stand_in_the_text(report: Path) -> None:
+    """README.md says the decision, lift and interval of each comparison as the part's report has them."""
+    summary = Summary.model_validate(json.loads(report.read_text()))
+    text = " ".join((report.parent / "README.md").read_text().split())
+    assert summary.comparisons and summary.progress.finished == summary.progress.planned
+    for comparison in summary.comparisons:
+        row = comparison.primary
+        assert comparison.conclusion.decision in text
+        assert figures.lifted(row.unit, row.lift, row) in text
 
 
 @pytest.mark.parametrize(

@@ -171,7 +171,7 @@ def refusal(library: Path) -> str | None:
 @cache
 def sources_digest() -> str:
     """Of the emulator itself."""
-    files = sorted(path for path in _HERE.rglob("*") if path.suffix in {".py", ".h", ".cpp"})
+    files = sorted(path for path in _HERE.rglob("*") if path.suffix in {".py", ".txt", ".h", ".cpp"})
     return digest_of([hashlib.sha256(path.read_bytes()).hexdigest() for path in files])
 
 
