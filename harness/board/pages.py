@@ -7,6 +7,7 @@ import hashlib
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,7 +22,7 @@ from harness.board.tables import Claim, Table
 from harness.outcome import Cause
 from harness.records import TrialRecord
 from harness.records.flags import FLAGS
-from harness.report import figures, plots
+from harness.report import figures, plots, wording
 from harness.report.figures import typeset
 from harness.report.html import CODES, environment
 from harness.report.html import TEMPLATES as REPORT_TEMPLATES
@@ -88,24 +89,19 @@ def make_pages() -> Pages:
     return Pages(made)
 
 
-_PAGES: dict[int, dict[str, Any]] = {}
-
-
+@cache
 def _shared(depth: int) -> dict[str, Any]:
     """What every page gets; `depth`: folders below the site's root."""
-    if depth not in _PAGES:
-        script = (TEMPLATES / "sort.js").read_text().strip()
-        digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-        style = (REPORT_TEMPLATES / "report.css").read_text() + (TEMPLATES / "site.css").read_text()
-        _PAGES[depth] = {
-            "root": "../" * depth,
-            "version": __version__,
-            "script": Markup(script),
-            "policy": f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'",
-            "style": Markup(style),
-            "forest": lambda comparison: plots.forest(comparison.primary, "95% CI"),
-        }
-    return _PAGES[depth]
+    script = (TEMPLATES / "sort.js").read_text().strip()
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return {
+        "root": "../" * depth,
+        "version": __version__,
+        "script": Markup(script),
+        "policy": f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'",
+        "style": Markup((REPORT_TEMPLATES / "report.css").read_text() + (TEMPLATES / "site.css").read_text()),
+        "forest": lambda comparison: plots.forest(comparison.primary, "95% CI"),
+    }
 
 
 def _shown(figure: Any, metric: str) -> str:
@@ -141,17 +137,24 @@ def write_cells(site: Path, one: BoardRun, entries: Sequence[Entry], own: Sequen
         cells.write(entry)
 
 
+@cache
+def _cell_templates() -> tuple[Environment, Markup]:
+    """Compiled once in a process; and the glossary, which all pages share. `model` is set for each run."""
+    made = environment(None)
+    made.loader = ChoiceLoader([FileSystemLoader(TEMPLATES), FileSystemLoader(REPORT_TEMPLATES)])
+    made.filters["digest"] = lambda text: hashlib.sha256(text.encode()).hexdigest()
+    terms = {"verdicts": list(CODES), "causes": list(Cause), "flags": FLAGS}
+    return made, Markup(made.get_template("glossary.html.j2").render(**terms))
+
+
 class _Cells:
-    """Writes the pages of cells. Templates are compiled, and what all pages share is rendered, once."""
+    """Writes the pages of the cells of one run."""
 
     def __init__(self, site: Path, one: BoardRun, regrades: Sequence[BoardRun]) -> None:
         self._site, self._one, self._regrades = site, one, regrades
-        made = environment(one.summary)
-        made.loader = ChoiceLoader([FileSystemLoader(TEMPLATES), FileSystemLoader(REPORT_TEMPLATES)])
-        made.filters["digest"] = lambda text: hashlib.sha256(text.encode()).hexdigest()
-        terms = {"verdicts": list(CODES), "causes": list(Cause), "flags": FLAGS}
-        glossary = made.get_template("glossary.html.j2").render(**terms)
-        self._made, self._shared = made, _shared(2) | {"glossary": Markup(glossary)}
+        self._made, glossary = _cell_templates()
+        self._made.filters["model"] = lambda name: wording.model_name(one.summary, name)
+        self._shared = _shared(2) | {"glossary": glossary}
 
     def write(self, entry: Entry) -> None:
         one, summary = self._one, self._one.summary

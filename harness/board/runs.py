@@ -43,6 +43,15 @@ AUDIT: Final = ".audit.yaml"
 """Ends the name of the file beside a run's folder, where its submitter writes nothing."""
 DELISTED: Final = "delisted.json"
 _TASK: Final = re.compile(r"[A-Za-z0-9_][\w.-]*/[A-Za-z0-9_][\w.-]*", re.ASCII)
+_DEEPEST: Final = 8
+"""Levels of nesting in an audit."""
+_OPENS: Final = (
+    yaml.FlowSequenceStartToken,
+    yaml.FlowMappingStartToken,
+    yaml.BlockSequenceStartToken,
+    yaml.BlockMappingStartToken,
+)
+_CLOSES: Final = (yaml.FlowSequenceEndToken, yaml.FlowMappingEndToken, yaml.BlockEndToken)
 _OWN_WORDS: Final = 200
 """Characters of a reply from which two that are equal are one."""
 Suite = Mapping[str, tuple[str, str]]
@@ -203,8 +212,11 @@ def _audits(path: Path) -> tuple[Audit, ...]:
         return ()
     try:
         text = path.read_text()
-        if any(isinstance(token, yaml.AliasToken) for token in yaml.scan(text)):
-            raise UsageError(f"{path} has aliases (*name), which may grow without bound: write them out")
+        depth = 0
+        for token in yaml.scan(text):  # lazy, so that deep nesting ends early
+            depth += isinstance(token, _OPENS) - isinstance(token, _CLOSES)
+            if depth > _DEEPEST or isinstance(token, yaml.AliasToken):
+                raise UsageError(f"{path} is nested too deeply, or has aliases (*name): write it out")
         return tuple(Audit.model_validate(one) for one in yaml.safe_load(text) or ())
     except (ValidationError, yaml.YAMLError, TypeError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{path}: {reason_of(error)}") from None
