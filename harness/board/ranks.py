@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -47,7 +47,10 @@ def task_means(values: Iterable[Value]) -> TaskMeans:
     return {key: math.fsum(seen) / len(seen) for key, seen in found.items()}
 
 
-def ranked(entries: Mapping[str, TaskMeans]) -> Ranking:
+def ranked(
+    entries: Mapping[str, TaskMeans],
+    tested: Callable[[stats.Floats, float, float], stats.Floats] = stats.many_sign_flips,
+) -> Ranking:
     """Ranks over the tasks that all entries have: Holm over all pairs, at level 0.05."""
     if len(entries) < 2:
         return Ranking({}, "one entry: nothing to compare it with" if entries else None)
@@ -62,7 +65,7 @@ def ranked(entries: Mapping[str, TaskMeans]) -> Ranking:
     )
     one, other = np.triu_indices(len(entries), 1)
     differences = means[one] - means[other]
-    p_values = stats.many_sign_flips(differences, ALPHA, float(np.abs(means).max()))
+    p_values = tested(differences, ALPHA, float(np.abs(means).max()))
     adjusted = np.array(stats.holm(p_values.tolist()), dtype=np.float64)
     lifts = np.where(adjusted <= ALPHA, differences.mean(axis=1), 0.0)
     better, worse = np.zeros(len(entries), int), np.zeros(len(entries), int)

@@ -18,6 +18,7 @@ from harness.stats.lift import Lift, Observation, paired_lift
 from harness.stats.lift_interval import (
     LEAST_FAMILIES,
     MANY_FAMILIES,
+    Floats,
     PairedRatio,
     least_p,
     many_sign_flips,
@@ -38,9 +39,9 @@ from harness.stats.rates import deployed, fast_p, fisher_exact, pass_at_k, pass_
 from harness.stats.timing_interval import log_ratio_interval, median_half_width, median_iqr
 
 __all__ = [
-    "LEAST_FAMILIES", "MANY_FAMILIES", "Decision", "Interval", "Lift", "Observation", "PairedRatio",
+    "LEAST_FAMILIES", "MANY_FAMILIES", "Decision", "Floats", "Interval", "Lift", "Observation", "PairedRatio",
     "adjusted_together", "decide", "deployed", "families_needed", "fast_p", "fewest_families",
-    "fisher_exact", "holm", "least_p", "log_ratio_interval", "many_sign_flips", "median_half_width", "median_iqr", "paired_lift",
-    "paired_ratio", "pass_at_k", "pass_hat_k", "power_to_detect", "sd_of_differences",
+    "fisher_exact", "holm", "least_p", "log_ratio_interval", "many_sign_flips", "median_half_width", "median_iqr",
+    "paired_lift", "paired_ratio", "pass_at_k", "pass_hat_k", "power_to_detect", "sd_of_differences",
     "share_interval", "share_noise", "sign_flip", "smallest_effect", "smallest_share_effect", "wilson",
 ]  # fmt: skip

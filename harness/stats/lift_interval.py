@@ -183,7 +183,7 @@ def many_sign_flips(differences: Floats, alpha: float, scale: float = 0.0) -> Fl
 
 
 def _rejectable(extreme: npt.NDArray[np.int64], alpha: float) -> npt.NDArray[np.bool_]:
-    """Pairs whose p may be as low as Holm's last step, which depends on how many may be rejected before it."""
+    """Pairs whose p may be as low as Holm's last step: it depends on how many are rejected before it."""
     possible = np.ones(len(extreme), bool)
     shares = extreme / _SCREEN
     while True:

@@ -272,7 +272,9 @@ def test_secrets_are_not_published(tmp_path: Path) -> None:
         pack(read_run(folder), tmp_path / "board")
 
 
-@pytest.mark.parametrize("task", ["../../etc", "l1/../../x", "/etc/passwd", "l1", "l1/x\0", "..", "l1/" + "x" * 200])
+@pytest.mark.parametrize(
+    "task", ["../../etc", "l1/../../x", "/etc/passwd", "l1", "l1/x\0", "..", "l1/" + "x" * 200]
+)
 def test_a_task_that_is_a_path_is_refused(tmp_path: Path, task: str) -> None:
     """Pages and transcripts of a trial would be read and written elsewhere."""
     folder = submitted(tmp_path)
