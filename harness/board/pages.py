@@ -51,9 +51,7 @@ class Pages:
 
     def division(self, table: Table, curve: Sequence[tuple[str, Sequence[FastLevel]]]) -> str:
         kinds = ("treatment", "control")
-        named = [
-            (shorten(name, 14), kind, levels) for (name, levels), kind in zip(curve, kinds, strict=False)
-        ]
+        named = [(shorten(name, 9), kind, levels) for (name, levels), kind in zip(curve, kinds, strict=False)]
         return self.environment.get_template("division.html.j2").render(
             t=table,
             thresholds=[f"{value:g}" for value in THRESHOLDS],

@@ -155,7 +155,8 @@ def timed(speedup: float, flags: tuple[str, ...] = (), **more: Any) -> TimingRes
     block = BlockTelemetry(
         block=0, disturbed=(), runnable_most=2, steal_s=0.0, cpu_wait_s=0.01,
         cpu_mhz=Extent(low=2400.0, high=3100.0), sm_mhz=Extent(low=1785.0, high=1980.0),
-        power_w=Extent(low=310.0, high=420.0), temperature_c=Extent(low=41.0, high=52.0), held_down_by=("power",),
+        power_w=Extent(low=310.0, high=420.0), temperature_c=Extent(low=41.0, high=52.0),
+        held_down_by=("power",),
     )  # fmt: skip
     workload = WorkloadTiming(
         workload="rows", dtype="float16", student=contender("student", us), speedup=value, bytes_moved=1,

@@ -55,7 +55,8 @@ def test_a_grade_becomes_a_result_with_its_machine() -> None:
 def test_results_replace_older_ones_of_the_same_task_and_device(tmp_path: Path) -> None:
     """And keep all others; a file that holds something else, or nothing readable, is refused."""
     path = tmp_path / "cpu.json"
-    first = result_of(make.grade(KEY, timing=make.timed(1.5, flags=("noisy host",)), target="cpu"), make.machine())
+    grade = make.grade(KEY, timing=make.timed(1.5, flags=("noisy host",)), target="cpu")
+    first = result_of(grade, make.machine())
     other = first.model_copy(update={"task": "l1/other"})
     write_results(path, [first, other])
     write_results(path, [first.model_copy(update={"speedup": 3.0})])
