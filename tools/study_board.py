@@ -9,6 +9,7 @@ from harness.board.runs import read_run
 from harness.board.site import build_site
 from harness.board.tables import Table
 from harness.report.figures import plural
+from harness.suite.catalogue import select_tasks
 from tools.status import read_results
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -22,7 +23,8 @@ def build(site: Path, studies: Path = ROOT / "studies", results: Path = ROOT / "
     known = {one.run.run_id for one in found}
     lone = [one.store.folder for one in found if one.run.regraded_from and one.run.regraded_from not in known]
     own = [one for one in found if one.run.regraded_from in known]
-    return build_site(site, [*asked, *lone], read_results(results), own)
+    suite = {one.task.id: (one.task.digest, one.task.family) for one in select_tasks([])}
+    return build_site(site, [*asked, *lone], read_results(results), own, suite)
 
 
 def main() -> None:
