@@ -13,7 +13,7 @@ RESULTS ?= results
 TRIALS ?= 500
 EVERY_S ?= 20
 
-.PHONY: help demo test test-all lint size bench image setup soak wheel clean gpu-check gpu-wheels status freeze security zoo
+.PHONY: help demo test test-all lint size bench image setup soak wheel clean gpu-check gpu-wheels board status freeze security zoo
 
 help:
 	@echo "make demo   a lift report from recorded replies: built, checked and timed here (no GPU, no key)"
@@ -23,6 +23,7 @@ help:
 	@echo "make size   lines, files and shape of the code, and their bounds"
 	@echo "make image  the images that Docker jobs run in (docs/sandboxes.md)"
 	@echo "make bench  what the harness itself costs"
+	@echo "make board  a leaderboard of studies/ and results/, into build/board"
 	@echo "make status  docs/generated/status.md from results/"
 	@echo "make freeze  tasks/VERSION, after a task and its version have changed"
 	@echo "make security  all attacks on all sandboxes of this machine, into docs/generated/security.md"
@@ -88,6 +89,9 @@ freeze: setup
 
 status: setup
 	@$(BIN)/python -m tools.status
+
+board: setup
+	@$(BIN)/python -m tools.study_board build/board
 
 security: setup
 	$(BIN)/python -m tools.attacks.report

@@ -43,6 +43,8 @@ def _shown(char: str) -> bool:
 
 def clean(text: str) -> str:
     """text without escape sequences, surrogates, direction overrides, and controls but newline and tab."""
+    if text.isascii() and text.isprintable():
+        return text
     text = _ANSI.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
     return _UNUSUAL.sub(lambda found: found[0] if _shown(found[0]) else "", text)
 

@@ -2,93 +2,122 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 
-from harness.board.entries import BoardRun, Division, Entry
+from harness.board.entries import Entry
+from harness.board.runs import BoardRun, Division
 from harness.outcome import Verdict
-from harness.records import Grade
+from harness.records import Grade, Record
 from harness.report.experts import ExpertResult
+from harness.text import clean
 
 SHOWN = 3
 """Projects of each task."""
 
 
-@dataclass(frozen=True)
-class KernelRow:
+class KernelTime(Record):
+    """One timed workload."""
+
+    workload: str
+    student_us: float
+    of_light: float | None
+    """Share of the physical limit; None where the limit of this machine is unknown."""
+    sol: float | None
+
+
+class KernelRow(Record):
     """One project, or our expert's."""
 
     task: str
+    family: str
     author: str
     speedup: float
     low: float | None
     high: float | None
-    student_us: float | None
-    workload: str | None
-    of_light: float | None
-    """Share of the physical limit; None where the limit of this machine is unknown."""
-    sol: float | None
+    times: tuple[KernelTime, ...]
+    """Every timed workload."""
     flags: str
     entry: str | None = None
     """None: our expert's."""
+    not_ranked: tuple[str, ...] = ()
+
+
+def kernels_of(one: BoardRun, entry: Entry) -> tuple[KernelRow, ...]:
+    """The fastest correct projects of each task of an entry; none of one that was taken off."""
+    found = [
+        _row(trial.grade, entry, one.run.lock.families[trial.key.task])
+        for trial in one.trials
+        if (trial.key.model, trial.key.arm) == (entry.model, entry.arm)
+        and trial.key.task in one.run.config.tasks
+        if trial.verdict is Verdict.CORRECT and trial.grade is not None and trial.grade.timing is not None
+    ]
+    return () if entry.off else tuple(_fastest(found))
 
 
 def kernel_rows(
-    division: Division, entries: Sequence[Entry], runs: Sequence[BoardRun], experts: Sequence[ExpertResult]
+    division: Division,
+    rows: Sequence[KernelRow],
+    experts: Sequence[ExpertResult],
+    families: Mapping[str, str],
 ) -> Iterator[KernelRow]:
-    """By task, the fastest first; experts of this device and protocol after them."""
-    found: dict[str, list[KernelRow]] = {}
-    by_arm = {(entry.run_id, entry.model, entry.arm): entry for entry in entries}
-    for one in runs:
-        for trial in one.trials:
-            entry = by_arm.get((one.run.run_id, trial.key.model, trial.key.arm))
-            timed = trial.grade is not None and trial.grade.timing is not None
-            if entry is not None and timed and trial.verdict is Verdict.CORRECT and trial.grade is not None:
-                found.setdefault(trial.key.task, []).append(_row(trial.grade, entry))
-    for result in experts:
-        same = (result.target, result.protocol, result.device) == (
-            division.target,
-            division.protocol,
-            division.device,
-        )
-        if same and result.correct and result.speedup is not None:
-            found.setdefault(result.task, []).append(_expert(result))
-    for _, rows in sorted(found.items()):
-        students = sorted((r for r in rows if r.entry), key=lambda r: -r.speedup)
-        yield from students[:SHOWN]
-        yield from (r for r in rows if not r.entry)
+    """By task, the fastest first; experts of this device and protocol after them. families: of tasks."""
+    place = (division.target, division.protocol, division.device)
+    ours = [
+        _expert(one, families.get(one.task, ""))
+        for one in experts
+        if (one.target, one.protocol, one.device) == place and one.correct and one.speedup is not None
+    ]
+    yield from sorted([*_fastest(rows), *ours], key=lambda row: row.task)
 
 
-def _row(grade: Grade, entry: Entry) -> KernelRow:
+def _fastest(rows: Sequence[KernelRow]) -> Iterator[KernelRow]:
+    """What may be ranked stands before what may not."""
+    order = sorted(rows, key=lambda row: (row.task, bool(row.not_ranked), -row.speedup))
+    for _, members in itertools.groupby(order, key=lambda row: row.task):
+        yield from itertools.islice(members, SHOWN)
+
+
+def _row(grade: Grade, entry: Entry, family: str) -> KernelRow:
     timing = grade.timing
     assert timing is not None
-    first = next(iter(timing.workloads), None)
-    physics = None if first is None else first.physics
     return KernelRow(
         task=grade.task,
+        family=family,
         author=f"{entry.model_label}, {entry.skill}",
         speedup=timing.speedup.value,
         low=timing.speedup.low,
         high=timing.speedup.high,
-        student_us=None if first is None else first.student.score_us,
-        workload=None if first is None else f"{first.workload} {first.dtype}",
-        of_light=None if first is None else first.speed_of_light,
-        sol=None if physics is None else physics.score,
+        times=tuple(
+            KernelTime(
+                workload=clean(f"{one.workload} {one.dtype}"),
+                student_us=one.student.score_us,
+                of_light=one.speed_of_light,
+                sol=None if one.physics is None else one.physics.score,
+            )
+            for one in timing.workloads
+        ),
         flags=", ".join(timing.flags),
         entry=entry.id,
+        not_ranked=entry.not_ranked,
     )
 
 
-def _expert(result: ExpertResult) -> KernelRow:
+def _expert(result: ExpertResult, family: str) -> KernelRow:
+    times: tuple[KernelTime, ...] = ()
+    if result.student_us is not None and result.workload is not None:
+        light = result.of_light
+        made = KernelTime(
+            workload=result.workload, student_us=result.student_us, of_light=light, sol=result.sol
+        )
+        times = (made,)
     return KernelRow(
         task=result.task,
+        family=family,
         author="expert",
         speedup=result.speedup or 0.0,
         low=result.low,
         high=result.high,
-        student_us=result.student_us,
-        workload=result.workload,
-        of_light=result.of_light,
-        sol=None,
+        times=times,
         flags=result.flags,
     )

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
+
 from harness import stats
-from harness.report.metrics import Metric, Score
+from harness.report.metrics import Value
 
 ALPHA: Final = 0.05
 
-Scores = list[Score]
+TaskMeans = Mapping[tuple[str, str], float]
+"""Mean of an entry's trials by family and task, on the scale of inference."""
 
 
 @dataclass(frozen=True)
@@ -36,25 +39,41 @@ class Ranking:
     """Why there are no ranks, or what would be needed for more of them."""
 
 
-def ranked(entries: Mapping[str, Scores], metric: Metric) -> Ranking:
-    """Ranks of entries whose trials are of the same tasks: Holm over all pairs, at level 0.05."""
-    pairs = list(itertools.combinations(entries, 2))
-    lifts = [metric.lift(entries[a], entries[b]) for a, b in pairs]
-    families = min((lift.n_families for lift in lifts), default=0)
-    if not pairs:
-        return Ranking({}, "one entry: nothing to compare it with")
-    if families < stats.LEAST_FAMILIES:
-        return Ranking({}, f"unranked: {families} common families, and a rank needs {stats.LEAST_FAMILIES}")
-    better = dict.fromkeys(entries, 0)
-    """Entries that are significantly better than it."""
-    worse = dict.fromkeys(entries, 0)
-    for (a, b), lift, p in zip(pairs, lifts, stats.holm([lift.p_value for lift in lifts]), strict=True):
-        if p is not None and p <= ALPHA and lift.lift:
-            winner, loser = (a, b) if lift.lift > 0 else (b, a)
-            better[loser] += 1
-            worse[winner] += 1
-    ranks = {name: Rank(1 + better[name], len(entries) - worse[name]) for name in entries}
-    return Ranking(ranks, _too_few(families, len(pairs)))
+def task_means(values: Iterable[Value]) -> TaskMeans:
+    """Of one entry."""
+    found: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for family, task, value in values:
+        found[family, task].append(value)
+    return {key: math.fsum(seen) / len(seen) for key, seen in found.items()}
+
+
+def ranked(
+    entries: Mapping[str, TaskMeans],
+    tested: Callable[[stats.Floats, float, float], stats.Floats] = stats.many_sign_flips,
+) -> Ranking:
+    """Ranks over the tasks that all entries have: Holm over all pairs, at level 0.05."""
+    if len(entries) < 2:
+        return Ranking({}, "one entry: nothing to compare it with" if entries else None)
+    common = set.intersection(*(set(means) for means in entries.values()))
+    tasks: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    for key in sorted(common):
+        tasks[key[0]].append(key)
+    if len(tasks) < stats.LEAST_FAMILIES:
+        return Ranking({}, f"unranked: {len(tasks)} common families, and a rank needs {stats.LEAST_FAMILIES}")
+    means = np.array(
+        [[math.fsum(own[k] for k in keys) / len(keys) for keys in tasks.values()] for own in entries.values()]
+    )
+    one, other = np.triu_indices(len(entries), 1)
+    differences = means[one] - means[other]
+    p_values = tested(differences, ALPHA, float(np.abs(means).max()))
+    adjusted = np.array(stats.holm(p_values.tolist()), dtype=np.float64)
+    lifts = np.where(adjusted <= ALPHA, differences.mean(axis=1), 0.0)
+    better, worse = np.zeros(len(entries), int), np.zeros(len(entries), int)
+    for winner, loser, ahead in ((one, other, lifts > 0), (other, one, lifts < 0)):
+        np.add.at(better, loser[ahead], 1)
+        np.add.at(worse, winner[ahead], 1)
+    places = zip(entries, (1 + better).tolist(), (len(entries) - worse).tolist(), strict=True)
+    return Ranking({name: Rank(*ends) for name, *ends in places}, _too_few(len(tasks), len(one)))
 
 
 def families_for(pairs: int) -> int:
@@ -63,9 +82,13 @@ def families_for(pairs: int) -> int:
 
 
 def _too_few(families: int, pairs: int) -> str | None:
-    needed = families_for(pairs)
-    if families >= needed:
+    least, needed = stats.least_p(families), families_for(pairs)
+    if least <= ALPHA / pairs:
         return None
+    if families < needed:
+        takes = f"to tell them apart takes {needed} common families"
+        return f"{pairs} pairs are compared: {takes}, here are {families}"
     return (
-        f"{pairs} pairs are compared: to tell them apart takes {needed} common families, here are {families}"
+        f"{pairs} pairs are compared: p over {families} families is drawn (exact up to "
+        f"{stats.MANY_FAMILIES}) and at least {least:.2g}, too large to tell any of them apart"
     )

@@ -3,6 +3,7 @@
     <folder>/<run id>/manifest.json        path -> SHA-256 of every other file
                       run.json trials.jsonl trials/...   as in a run folder
     <folder>/delisted.json                 run id -> why, written by the board
+             <run id>.audit.yaml           what the board's readers say
 
 Nothing in a submission is executed or unpacked: files are read up to a limit, and links are refused.
 """
@@ -12,25 +13,42 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from harness.board.entries import AUDIT, DELISTED, LEAST_REPEATS, BoardRun, delisted, read_run
+from harness.board.entries import LEAST_REPEATS
+from harness.board.runs import BoardRun, Suite, foreign_tasks, read_run, refuse_links
 from harness.errors import UsageError
 from harness.files import unsafe_path, write_atomically
-from harness.outcome import Verdict
-from harness.records import Project, TrialRecord
-from harness.study.plan import plan
-from harness.suite.catalogue import read_project
+from harness.records import Project, Request, Skill, TrialRecord
+from harness.student.answer import parse_reply
+from harness.study.plan import generation_key, plan, request_for
+from harness.suite.catalogue import LoadedTask, read_project
 from harness.text import redact
 
 MANIFEST: Final = "manifest.json"
 MOST_BYTES: Final = 512 << 20
 MOST_FILE_BYTES: Final = 64 << 20
-_OF_A_RUN: Final = ("run.json", "trials.jsonl", AUDIT)
+_OF_A_RUN: Final = ("run.json", "trials.jsonl")
 _OF_A_TRIAL: Final = ("prompt*.json", "reply*.json", "build.log")
+
+
+@dataclass(frozen=True)
+class Shipped:
+    """The board's own tasks, and skills by digest: what claims are compared with."""
+
+    tasks: Mapping[str, LoadedTask]
+    skills: Mapping[str, Skill]
+
+    @property
+    def suite(self) -> Suite:
+        return {name: (one.task.digest, one.task.family) for name, one in self.tasks.items()}
+
+    def unknown_skills(self, one: BoardRun) -> set[str]:
+        """Digests of a run's skills that are not here, so that prompts with them cannot be made again."""
+        return {digest for arm in one.run.config.arms for digest in arm.skills} - self.skills.keys()
 
 
 def pack(one: BoardRun, out: Path) -> Path:
@@ -66,22 +84,23 @@ def read_submission(folder: Path) -> BoardRun:
     """A submission whose files are those of its manifest. Raises UsageError with the first fault."""
     try:
         stated = json.loads((folder / MANIFEST).read_text())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"{folder / MANIFEST} cannot be read: {error}") from None
+    refuse_links(folder)
     size = 0
     for path in sorted(folder.rglob("*")):
         inside = path.relative_to(folder).as_posix()
-        why = unsafe_path(inside) or ("is a link" if path.is_symlink() else None)
-        if why is None and not path.is_symlink() and path.is_file():
-            size += path.stat().st_size
-            why = "is larger than 64 MiB" if path.stat().st_size > MOST_FILE_BYTES else None
+        size += path.stat().st_size if path.is_file() else 0
+        why = unsafe_path(inside)
+        if why is None and path.stat().st_size > MOST_FILE_BYTES:
+            why = "is larger than 64 MiB"
         if why is not None:
             raise UsageError(f"{folder}: {inside!r} {why}")
         if size > MOST_BYTES:
             raise UsageError(f"{folder} holds more than {MOST_BYTES >> 20} MiB")
     found = _digests(folder)
     if found != stated:
-        changed = sorted(set(found.items()) ^ set(stated.items() if isinstance(stated, dict) else ()))
+        changed = sorted(set(found.items()) ^ _pairs(stated))
         raise UsageError(f"{folder}: not the files of {MANIFEST}: {', '.join(dict(changed)) or 'no mapping'}")
     one = read_run(folder)
     if one.run.run_id != folder.name:
@@ -89,26 +108,45 @@ def read_submission(folder: Path) -> BoardRun:
     return one
 
 
-def faults_of(one: BoardRun) -> Iterator[str]:
-    """What a board refuses, whatever the figures: coverage, repetition, missing projects, secrets."""
+def _pairs(stated: object) -> set[tuple[str, str]]:
+    return {(k, v) for k, v in stated.items() if isinstance(v, str)} if isinstance(stated, dict) else set()
+
+
+def published(folder: Path) -> BoardRun:
+    """A run for the site. A submission, which any folder beside one is, is checked as by `board check`.
+
+    Raises UsageError with its faults.
+    """
+    if not any(folder.absolute().parent.glob(f"*/{MANIFEST}")):
+        return read_run(folder)
+    one = read_submission(folder)
+    if faults := list(faults_of(one)):
+        raise UsageError(f"{folder} is refused:\n  " + "\n  ".join(faults))
+    return one
+
+
+def faults_of(one: BoardRun, shipped: Shipped | None = None) -> Iterator[str]:
+    """What a board refuses, whatever the figures: coverage, repetition, missing projects, secrets; and, where
+    the board's own tasks are given, what is not of them."""
     run, planned = one.run, set(plan(one.run.config))
     if run.regraded_from is not None:
         yield f"it is a regraded run; submit {run.regraded_from}, and give this one beside it"
     if run.config.repeats < LEAST_REPEATS:
         yield f"{run.config.repeats} replies per task; at least {LEAST_REPEATS}"
-    keys = Counter(trial.key for trial in one.trials)
-    lines = sum(1 for line in (one.store.folder / "trials.jsonl").read_bytes().splitlines() if line.strip())
-    if lines != len(keys):
+    keys = {trial.key for trial in one.trials}
+    if one.repeated or one.torn:
+        lines = len(keys) + one.repeated + one.torn
         yield f"trials.jsonl has {lines} lines for {len(keys)} trials: none may be dropped or repeated"
-    if missing := planned - keys.keys():
+    if missing := planned - keys:
         yield f"{len(missing)} of {len(planned)} planned trials are missing"
-    if extra := keys.keys() - planned:
+    if extra := keys - planned:
         yield f"{len(extra)} trials are not in the plan"
     lost = sum(trial.infra for trial in one.trials)
     if lost:
         yield f"{lost} trials are lost to infrastructure; the same command tries them again"
     for trial in one.trials:
         yield from _faults_of_trial(one, trial)
+    yield from _faults_of_prompts(one, shipped)
     for path in _packed(one.store.folder):
         text = path.read_text(errors="replace")
         if redact(text) != text:
@@ -121,6 +159,9 @@ def _faults_of_trial(one: BoardRun, trial: TrialRecord) -> Iterator[str]:
     if turn is None or grade is None or trial.turns[turn].project is None:
         return
     name = trial.key.folder
+    answered = parse_reply(trial.turns[turn].reply)
+    if not isinstance(answered, Project) or answered.digest != trial.turns[turn].project:
+        yield f"{name}: its reply does not hold the project that was graded"
     try:
         stored: Project | None = read_project(one.store.turn_folder(trial.key, turn) / "project")
     except UsageError:
@@ -133,46 +174,32 @@ def _faults_of_trial(one: BoardRun, trial: TrialRecord) -> Iterator[str]:
         yield f"{name}: graded on another version of the task than the run says"
 
 
-def contradictions(one: BoardRun, again: BoardRun) -> Iterator[str]:
-    """Where a regraded run disagrees with a claim: verdicts, and speedups whose intervals do not meet."""
-    claimed = {trial.key: trial for trial in one.trials}
-    for trial in again.trials:
-        old = claimed.get(trial.key)
-        if old is None or old.grade is None or trial.grade is None:
+def _faults_of_prompts(one: BoardRun, shipped: Shipped | None) -> Iterator[str]:
+    """Stored prompts are those that were paid for, and those that the board would send."""
+    run = one.run
+    if shipped is not None and (foreign := foreign_tasks(run, shipped.suite)):
+        yield f"not the board's version of {', '.join(foreign[:3])}{', ...' if len(foreign) > 3 else ''}"
+        shipped = None
+    for trial in one.trials:
+        if not trial.turns:
             continue
-        unmeasured = Verdict.NOT_MEASURED in (old.verdict, trial.verdict)
-        if old.verdict is not trial.verdict and not unmeasured:
-            yield f"{trial.key.folder}: claimed {old.verdict}, graded again {trial.verdict}"
-        elif not _meet(old, trial):
-            yield f"{trial.key.folder}: the speedups' intervals do not meet"
-
-
-def _meet(old: TrialRecord, new: TrialRecord) -> bool:
-    """Whether the intervals of two speedups overlap; where one has none there is nothing to compare."""
-    ratios = [
-        t.grade.timing.speedup for t in (old, new) if t.grade is not None and t.grade.timing is not None
-    ]
-    if len(ratios) < 2 or any(ratio.low is None or ratio.high is None for ratio in ratios):
-        return True
-    (a, b) = ratios
-    return (a.low or 0.0) <= (b.high or 0.0) and (b.low or 0.0) <= (a.high or 0.0)
-
-
-def delist(folder: Path, reasons: dict[str, str]) -> None:
-    """Add reasons to delisted.json; what is there stays."""
-    write_atomically(folder / DELISTED, json.dumps(delisted(folder) | reasons, indent=1) + "\n")
-
-
-def duplicates(runs: Sequence[BoardRun]) -> Iterator[str]:
-    """Replies that stand in two runs which are no regrades of each other."""
-    owner: dict[str, str] = {}
-    for one in runs:
-        if one.run.regraded_from is not None:
+        try:
+            request = one.store.request(trial.key)
+        except UsageError:
+            yield f"{trial.key.folder}: its prompt is not there"
             continue
-        for trial in one.trials:
-            text = "".join(reply.text for turn in trial.turns for reply in turn.replies)
-            seen = hashlib.sha256(f"{trial.generation_key}\0{text}".encode()).hexdigest()
-            first = owner.setdefault(seen, one.run.run_id)
-            if text and first != one.run.run_id:
-                yield f"{one.run.run_id}: its reply {trial.key.folder} is that of {first}"
-                break
+        if generation_key(trial.key, request) != trial.generation_key:
+            yield f"{trial.key.folder}: its prompt is not the one that was paid for"
+        elif request.prompt_digest != run.lock.prompts.get(f"{trial.key.task}/{trial.key.arm}"):
+            yield f"{trial.key.folder}: its prompt is not that of the run"
+        elif shipped is not None and not _as_asked(one, trial, request, shipped):
+            yield f"{trial.key.folder}: the board would send another prompt"
+
+
+def _as_asked(one: BoardRun, trial: TrialRecord, request: Request, shipped: Shipped) -> bool:
+    """Whether it is the board's prompt; so it is taken to be where a skill is not known here."""
+    arm = next((arm for arm in one.run.config.arms if arm.id == trial.key.arm), None)
+    if arm is None or not shipped.skills.keys() >= set(arm.skills):
+        return arm is not None
+    asked = request_for(trial.key, one.run.config, shipped.tasks, shipped.skills)
+    return (asked.prompt_digest, asked.sampling) == (request.prompt_digest, request.sampling)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -11,17 +9,11 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from harness.board.entries import BoardRun, read_run
-from harness.board.site import Table, build_site
-from harness.board.submission import (
-    MANIFEST,
-    contradictions,
-    delist,
-    duplicates,
-    faults_of,
-    pack,
-    read_submission,
-)
+from harness.board.checking import Regrading, check_folder, grade_share
+from harness.board.runs import read_run
+from harness.board.site import build_site
+from harness.board.submission import Shipped, pack
+from harness.board.tables import Table
 from harness.cli.card import plain_table, untrusted
 from harness.cli.options import (
     DEFAULT_RUNS,
@@ -29,38 +21,54 @@ from harness.cli.options import (
     GradingOptions,
     RunArgument,
     RunsDirOption,
+    TasksRootOption,
     make_setup,
 )
 from harness.cli.progress import StderrDisplay
 from harness.cli.tasks import chosen_tasks
-from harness.errors import UsageError
+from harness.files import data_directory
+from harness.records import RunConfig
 from harness.report.experts import read_results
 from harness.report.figures import plural
-from harness.study.regrade import read_source
-from harness.study.regrade import regrade as regrade_run
-from harness.study.run import RunContext
+from harness.skills.spec import load_skill
 from harness.study.store import find_run
-
-_SHOWN = 3
-"""Faults of one submission."""
+from harness.suite.catalogue import select_tasks
 
 
 def build_command(
-    runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Folders of runs, or their names.")],
+    runs: Annotated[
+        list[str] | None, typer.Argument(metavar="RUN...", help="Folders of runs, or their names.")
+    ] = None,
     *,
     site: Annotated[Path, typer.Option(help="Folder of the site.")],
     experts: Annotated[
         list[Path] | None, typer.Option(help="Figures of the experts (validate --record); repeatable.")
     ] = None,
+    own: Annotated[
+        list[str] | None,
+        typer.Option(help="A run of the board's owner: graded or asked again, it raises levels; repeatable."),
+    ] = None,
+    tasks_root: TasksRootOption = None,
     runs_dir: RunsDirOption = DEFAULT_RUNS,
 ) -> None:
     """Plain HTML and JSON: opens from disk, and is hosted anywhere."""
-    found = [read_run(find_run(runs_dir, name).folder) for name in runs]
-    tables = build_site(site, found, [one for path in experts or [] for one in read_results(path)])
+    ours = [read_run(find_run(runs_dir, name).folder) for name in own or []]
+    folders = [find_run(runs_dir, name).folder for name in runs or []]
+    folders += [one.store.folder for one in ours if one.run.regraded_from is None]
+    figures = [one for path in experts or [] for one in read_results(path)]
+    tables = build_site(site, folders, figures, ours, _shipped(tasks_root).suite)
     console = Console()
     for table in tables:
         _print(table, console)
     console.print(f"\n{plural(len(tables), 'table')}: {site / 'index.html'}", highlight=False, soft_wrap=True)
+
+
+def _shipped(tasks_root: Path | None) -> Shipped:
+    """The tasks and skills of this liftbench."""
+    places = sorted(path.parent for path in data_directory("skills").glob("*/SKILL.md"))
+    skills = [load_skill(str(place)).skill for place in places]
+    tasks = {one.task.id: one for one in select_tasks([], tasks_root)}
+    return Shipped(tasks, {skill.digest: skill for skill in skills})
 
 
 def submit_command(
@@ -84,44 +92,29 @@ def check_command(
     grading: GradingOptions,
     several: FleetOptions,
 ) -> int:
-    """What the board's CI runs; a run that contradicts itself is delisted. Exit code 3 for any fault."""
-    found: list[BoardRun] = []
-    faults: dict[str, str] = {}
-    for place in sorted(path.parent for path in folder.glob(f"*/{MANIFEST}")):
-        try:
-            one = read_submission(place)
-        except UsageError as error:
-            faults[place.name] = f"{error}"
-            continue
-        found.append(one)
-        if found_faults := list(faults_of(one)):
-            faults[one.run.run_id] = "; ".join(found_faults[:_SHOWN])
-    faults |= {line.partition(":")[0]: line for line in duplicates(found)}
-    sound = [one for one in found if one.run.run_id not in faults and one.delisted is None]
+    """What the board's CI runs; a run that contradicts itself is delisted. Exit code 3 for any fault, and for
+    what could not be checked."""
+    found = check_folder(folder, _shipped(grading.tasks_root))
     if regrade:
-        contradicted = {
-            one.run.run_id: _contradiction(one, regrade, grading, several, runs_dir) for one in sound
-        }
-        delist(folder, {run: why for run, why in contradicted.items() if why})
-        faults |= {run: f"delisted: {why}" for run, why in contradicted.items() if why}
-    for run, why in faults.items():
-        Console().print(untrusted(f"{run}: {why}"), soft_wrap=True)
-    print(f"{plural(len(found), 'submission')} read, {len(faults)} refused or delisted")
-    return 3 if faults else 0
 
+        def options(config: RunConfig) -> GradingOptions:
+            return replace(grading, target=config.target, protocol=config.protocol)
 
-def _contradiction(
-    one: BoardRun, share: float, grading: GradingOptions, several: FleetOptions, runs: Path
-) -> str | None:
-    """The first contradiction of some tasks that are graded again, under fresh secrets."""
-    config = one.run.config
-    drawn = secrets.SystemRandom().sample(config.tasks, max(1, round(share * len(config.tasks))))
-    chosen = replace(grading, target=config.target, protocol=config.protocol)
-    source = read_source(one.store, one.run, chosen_tasks(drawn, chosen), config.target)
-    with closing(make_setup(chosen, several)) as setup:
-        context = RunContext(setup, {}, runs, None, 1, StderrDisplay(), fresh=True)
-        again = regrade_run(source, config.target, context, emulate=grading.emulate)
-    return next(contradictions(one, read_run(again.folder)), None)
+        how = Regrading(
+            tasks=lambda names, config: chosen_tasks(names, options(config)),
+            opened=lambda config: make_setup(options(config), several),
+            runs=runs_dir,
+            display=StderrDisplay(),
+            emulate=grading.emulate,
+        )
+        grade_share(folder, found, regrade, how)
+    said = [f"{run}: {why}" for run, why in found.faults.items()]
+    said += [f"{run}: could not be checked: {why}" for run, why in found.unchecked.items()]
+    for line in (*said, *found.notes):
+        Console().print(untrusted(line), soft_wrap=True)
+    counts = f"{len(found.faults)} refused or delisted, {len(found.unchecked)} could not be checked"
+    print(f"{plural(len(found.runs), 'submission')} read, {counts}")
+    return 3 if said else 0
 
 
 def _print(table: Table, console: Console) -> None:

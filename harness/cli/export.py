@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from harness import __version__
-from harness.board.entries import read_run
+from harness.board.runs import read_run
 from harness.cli.options import (
     DEFAULT_RUNS,
     PatternsOption,

@@ -11,7 +11,8 @@ from typing import Any, Final
 
 import yaml
 
-from harness.board.entries import BoardRun, Division, Entry, Figure, entries_of
+from harness.board.entries import Entry, entries_of
+from harness.board.runs import BoardRun, Division, Figure
 from harness.errors import UsageError
 from harness.records import ModelSpec
 from harness.report.figures import plural
@@ -29,7 +30,7 @@ def hub_files(one: BoardRun, dataset: str) -> dict[str, str]:
     """
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", dataset, re.ASCII):
         raise UsageError(f"--dataset {dataset}: write OWNER/NAME, its id on the Hub")
-    entries = [entry for entry in entries_of([one]) if entry.figures]
+    entries = [entry for entry in entries_of(one) if entry.figures]
     if not entries:
         raise UsageError(f"{one.run.run_id} has no figures: a metric needs every trial of an arm finished")
     files, tasks = {}, dict[str, str]()

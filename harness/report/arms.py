@@ -44,7 +44,8 @@ def rate_of(flags: Sequence[bool]) -> Rate:
     return Rate(count=count, n=n, **ends(stats.wilson(count, n)))
 
 
-def _fast_levels(scores: metrics.Scores) -> Iterable[FastLevel]:
+def fast_levels(scores: metrics.Scores) -> Iterable[FastLevel]:
+    """The fast_p curve by family."""
     for threshold in metrics.THRESHOLDS:
         means = metrics.family_means(metrics.fast_metric(threshold).values(scores))
         if means:
@@ -73,8 +74,10 @@ def arm_summary(
     *,
     built: bool,
     checked: bool,
+    lean: bool = False,
 ) -> ArmSummary:
-    """Figures of one model in one arm; built, checked: whether the run measured those stages."""
+    """Figures of one model in one arm; built, checked: whether the run measured those stages; lean: without
+    curves."""
     usage = metrics.total_usage(s.usage for s in scores)
     correct = [s for s in scores if s.correct] if checked else []
     faster = sum(1 for s in correct if s.distinguishable and (s.speedup or 0.0) > 1.0)
@@ -100,8 +103,8 @@ def arm_summary(
         usage=usage,
         tokens_per_correct=usage.tokens / n if n and usage.tokens is not None else None,
         cost_usd_per_correct=usage.cost_usd / n if n and usage.cost_usd is not None else None,
-        fast_levels=tuple(_fast_levels(scores)) if checked else (),
-        passes=tuple(_passes(scores, repeats)) if checked else (),
+        fast_levels=tuple(fast_levels(scores)) if checked and not lean else (),
+        passes=tuple(_passes(scores, repeats)) if checked and not lean else (),
     )
 
 

@@ -9,7 +9,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from harness import stats
 from harness.records import Arm, RunConfig
@@ -42,6 +42,9 @@ def look_of(alpha: float) -> int | None:
     return k if k >= 1 and math.isclose(alpha, _ALPHA / 2**k) else None
 
 
+ON_BOARDS: Final = ("compiles", "correct_emulated", "correct", "deployed")
+
+
 @dataclass(frozen=True)
 class ScoredRun:
     """What all comparisons of a run share; leaked tasks have no score here."""
@@ -57,6 +60,8 @@ class ScoredRun:
     emulated: bool
     """Some trial was checked on the emulated GPU."""
     emulated_gap: Gap | None
+    lean: bool = False
+    """Only what a leaderboard shows: rates and deployed speed, without breakdowns."""
 
     @property
     def confidence(self) -> float:
@@ -69,7 +74,8 @@ class ScoredRun:
     @property
     def metrics(self) -> tuple[Metric, ...]:
         emulated = self.emulated or self.config.metric == "correct_emulated"
-        return metrics_for(self.config.repeats, emulated=emulated)
+        made = metrics_for(self.config.repeats, emulated=emulated)
+        return tuple(metric for metric in made if metric.name in ON_BOARDS) if self.lean else made
 
     @property
     def primary(self) -> Metric:
@@ -201,17 +207,8 @@ def _comparison(run: ScoredRun, contrast: _Contrast, made: Conclusion) -> Compar
         p_holm, gap = holm.get(metric.name), run.gap(metric.name)
         return _metric_row(metric, lift, primary=primary, p_holm=p_holm, gap=gap)
 
-    main, built, checked = contrast.lifts[primary], run.build_gap is None, run.check_gap is None
-    alpha, confidence = run.config.alpha, run.confidence
-    rows = tuple(row(metric, contrast.lifts[metric.name]) for metric in run.metrics)
-    arms = (contrast.treatment.id, contrast.control.id)
-    sides = [run.summaries[model, arm] for arm in arms]
-    turns = None if run.gap(primary) else (run.by_turn[model, arms[0]], run.by_turn[model, arms[1]])
-    kernelbench = breakdown.kernelbench_points(treatment, control, confidence)
-    passes = breakdown.pass_lifts(treatment, control, run.config.repeats, confidence)
-    classes = breakdown.error_classes(
-        treatment, control, alpha, run.minimum_families, built=built, checked=checked
-    )
+    main = contrast.lifts[primary]
+    sides = [run.summaries[model, arm.id] for arm in (contrast.treatment, contrast.control)]
     return Comparison(
         model=model,
         treatment=contrast.treatment.id,
@@ -219,20 +216,34 @@ def _comparison(run: ScoredRun, contrast: _Contrast, made: Conclusion) -> Compar
         placebo=placebo.id if placebo else None,
         label=sides[0].label,
         control_label=sides[1].label,
-        rows=rows,
-        fast_p=tuple(breakdown.fast_points(treatment, control, confidence)) if checked else (),
-        kernelbench_fast_p=tuple(kernelbench) if checked else (),
+        rows=tuple(row(metric, contrast.lifts[metric.name]) for metric in run.metrics),
         placebo_row=row(run.primary, contrast.placebo_lift) if placebo else None,
         infra_p=contrast.infra_p,
         conclusion=made,
-        spending=spending(treatment, control, contrast.lifts["correct"], alpha),
-        observed=detected(primary, main, alpha) if main else None,
-        transitions=breakdown.transitions(treatment, control),
-        error_classes=classes,
-        passes=tuple(passes) if checked else (),
-        turns=tuple(breakdown.turn_points(run.primary, *turns, run.confidence)) if turns else (),
-        caveats=tuple(_caveats(run, next(r for r in rows if r.metric == primary), sides)),
+        observed=detected(primary, main, run.config.alpha) if main and not run.lean else None,
+        caveats=tuple(_caveats(run, row(run.primary, main), sides)),
+        **({"fast_p": ()} if run.lean else _breakdowns(run, contrast, treatment, control)),
     )
+
+
+def _breakdowns(run: ScoredRun, contrast: _Contrast, treatment: Scores, control: Scores) -> dict[str, Any]:
+    """What stands beside the lift in a report."""
+    built, checked, alpha = run.build_gap is None, run.check_gap is None, run.config.alpha
+    model, primary, least = contrast.model, run.config.metric, run.minimum_families
+    arms = [(model, arm.id) for arm in (contrast.treatment, contrast.control)]
+    turns = () if run.gap(primary) else (run.by_turn[arms[0]], run.by_turn[arms[1]])
+    passes = breakdown.pass_lifts(treatment, control, run.config.repeats, run.confidence)
+    theirs = breakdown.kernelbench_points(treatment, control, run.confidence)
+    classes = breakdown.error_classes(treatment, control, alpha, least, built=built, checked=checked)
+    return {
+        "fast_p": tuple(breakdown.fast_points(treatment, control, run.confidence)) if checked else (),
+        "kernelbench_fast_p": tuple(theirs) if checked else (),
+        "spending": spending(treatment, control, contrast.lifts["correct"], alpha),
+        "transitions": breakdown.transitions(treatment, control),
+        "error_classes": classes,
+        "passes": tuple(passes) if checked else (),
+        "turns": tuple(breakdown.turn_points(run.primary, *turns, run.confidence)) if turns else (),
+    }
 
 
 def _metric_row(

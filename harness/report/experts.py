@@ -39,6 +39,8 @@ class ExpertResult(Record):
     of_copy: float | None = None
     """The same with the largest copy of that session in place of the datasheet's bandwidth: only right where
     memory is what binds."""
+    sol: float | None = None
+    """SOL score of that workload; None in older results too."""
     flags: str = ""
     measured_at: str
 
@@ -75,6 +77,7 @@ def result_of(grade: Grade, machine: MachineFacts) -> ExpertResult:
         "reference": fastest.name,
         "reference_us": fastest.score_us,
         "of_light": first.speed_of_light,
+        "sol": first.physics and first.physics.score,
         "flags": ", ".join(timing.flags),
     }
     return made.model_copy(update=figures)

@@ -136,8 +136,8 @@ def _shade(share: float) -> str:
     return f"heat-{sum(share >= step for step in (0.005, 0.03, 0.08, 0.15, 0.3))}"
 
 
-def environment(summary: Summary) -> Environment:
-    """Templates of one run's pages."""
+def environment(summary: Summary | None) -> Environment:
+    """Templates of one run's pages; without a summary the filter `model` is the caller's to set."""
     made = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
@@ -174,7 +174,7 @@ def environment(summary: Summary) -> Environment:
         "bounds": lambda one, unit="share": typeset(figures.bounds(unit, one)),
         "per_usd": lambda value, row: typeset(figures.per_usd(row.unit, value)),
         "words": lambda value: str(value).replace("_", " "),
-        "model": lambda name: wording.model_name(summary, name),
+        "model": lambda name: wording.model_name(summary, name) if summary else name,
         "when": _when,
         "microseconds": figures.microseconds,
         "breakable": lambda name: (

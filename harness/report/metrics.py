@@ -133,8 +133,10 @@ def usage_of(turns: Iterable[Turn]) -> Usages:
 
 def total_usage(usages: Iterable[Usages]) -> Usages:
     """The sum; one unknown makes it unknown."""
-    parts = [part.model_dump() for part in usages]
-    columns = {name: [part[name] for part in parts] for name in Usages.model_fields}
+    parts = list(usages)
+    if len(parts) == 1:
+        return parts[0]
+    columns = {name: [getattr(part, name) for part in parts] for name in Usages.model_fields}
     return Usages.model_validate({k: None if None in v else math.fsum(v) for k, v in columns.items()})
 
 

@@ -22,25 +22,40 @@ from harness.report.rows import build_failure_groups, failure_groups, task_rows,
 from harness.report.study_size import detectable
 from harness.text import clean
 
-_ByArm = dict[tuple[str, str], list[TrialRecord]]  # by model and arm
+_Arm = tuple[str, str]  # model and arm
+_ByArm = dict[_Arm, list[TrialRecord]]
 
 
 def summarise(run: RunRecord, trials: Sequence[TrialRecord], families: Mapping[str, str]) -> schema.Summary:
     """Everything a report says about a run; families: task id to family. UsageError: a task without one."""
+    return _summarise(run, trials, families, lean=False)[0]
+
+
+def standing(
+    run: RunRecord, trials: Sequence[TrialRecord]
+) -> tuple[schema.Summary, Mapping[_Arm, Sequence[Score]]]:
+    """The same without breakdowns, as a board needs it; and the scores of every model and arm."""
+    summary, scored_run = _summarise(run, trials, run.lock.families, lean=True)
+    return summary, scored_run.scores
+
+
+def _summarise(
+    run: RunRecord, trials: Sequence[TrialRecord], families: Mapping[str, str], *, lean: bool
+) -> tuple[schema.Summary, ScoredRun]:
     config = run.config
     if missing := [task for task in config.tasks if task not in families]:
         raise UsageError(f"no family known for {', '.join(missing)}: give the folder that holds these tasks")
     finished, unplanned = _planned(run, trials)
     grades = [t.grade for t in finished if t.grade is not None and t.verdict is not Verdict.INFRA]
     gap, leaked, by_arm = gaps(finished), leaked_tasks(run), _by_arm(run, finished)
-    scored_run = _scored_run(run, by_arm, families, gap)
+    scored_run = _scored_run(run, by_arm, families, gap, lean=lean)
     compared = comparisons(scored_run)
     head, progress = _head(run, families, grades), _progress(run, finished, unplanned)
     replies, readings = _replies(finished), readings_of(run, by_arm)
     rows = [trial_row(trial, families) for trial in finished]
     pairs = list(zip(rows, finished, strict=True))
     counted = [families[task] for task in config.tasks if task not in leaked]
-    return schema.Summary(
+    summary = schema.Summary(
         head=head,
         progress=progress,
         replies=replies,
@@ -59,23 +74,20 @@ def summarise(run: RunRecord, trials: Sequence[TrialRecord], families: Mapping[s
         comparisons=compared,
         matrices=tuple(matrices(compared)),
         readings=readings,
-        tasks=task_rows(config, families, pairs, leaked, built=not gap[0], checked=not gap[1]),
+        tasks=()
+        if lean
+        else task_rows(config, families, pairs, leaked, built=not gap[0], checked=not gap[1]),
         failures=failure_groups(rows, config.arms),
         build_failures=build_failure_groups(rows, config.arms),
         trials=tuple(rows),
     )
+    return summary, scored_run
 
 
 def score_run(run: RunRecord, trials: Sequence[TrialRecord]) -> ScoredRun:
     """The scores of every model and arm, without tasks that a skill repeats."""
     finished, _ = _planned(run, trials)
     return _scored_run(run, _by_arm(run, finished), run.lock.families, gaps(finished))
-
-
-def arm_scores(run: RunRecord, trials: Sequence[TrialRecord]) -> dict[tuple[str, str], list[Score]]:
-    """The scores of every model and arm, without tasks that a skill repeats."""
-    by_arm = _by_arm(run, _planned(run, trials)[0])
-    return {key: scored(found, run.lock.families) for key, found in by_arm.items()}
 
 
 def _by_arm(run: RunRecord, finished: Sequence[TrialRecord]) -> _ByArm:
@@ -102,6 +114,8 @@ def _scored_run(
     by_arm: _ByArm,
     families: Mapping[str, str],
     gap: tuple[schema.Gap | None, schema.Gap | None],
+    *,
+    lean: bool = False,
 ) -> ScoredRun:
     config, labels, leaked = run.config, arm_labels(run), leaked_tasks(run)
     turns = range(1, config.turns + 1) if config.turns > 1 else ()
@@ -115,13 +129,14 @@ def _scored_run(
             *(by_arm[model, arm.id], scores[model, arm.id]),
             built=built,
             checked=checked,
+            lean=lean,
         )
         for model in dict.fromkeys(model for model, _ in by_arm)
         for arm in config.arms
     }
     finished = [trial for trials in by_arm.values() for trial in trials]
     emulation = is_emulated(finished), emulated_gap(finished)
-    return ScoredRun(config, scores, by_turn, leaked, summaries, *gap, *emulation)
+    return ScoredRun(config, scores, by_turn, leaked, summaries, *gap, *emulation, lean)
 
 
 def _progress(run: RunRecord, trials: Sequence[TrialRecord], unplanned: int) -> schema.Progress:

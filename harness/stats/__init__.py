@@ -15,7 +15,17 @@ ValueError.
 from harness.stats.base import Interval
 from harness.stats.decision import Decision, adjusted_together, decide, holm
 from harness.stats.lift import Lift, Observation, paired_lift
-from harness.stats.lift_interval import LEAST_FAMILIES, PairedRatio, paired_ratio, share_interval, sign_flip
+from harness.stats.lift_interval import (
+    LEAST_FAMILIES,
+    MANY_FAMILIES,
+    Floats,
+    PairedRatio,
+    least_p,
+    many_sign_flips,
+    paired_ratio,
+    share_interval,
+    sign_flip,
+)
 from harness.stats.power import (
     families_needed,
     fewest_families,
@@ -29,9 +39,10 @@ from harness.stats.rates import deployed, fast_p, fisher_exact, pass_at_k, pass_
 from harness.stats.timing_interval import log_ratio_interval, median_half_width, median_iqr
 
 __all__ = [
-    "LEAST_FAMILIES", "Decision", "Interval", "Lift", "Observation", "PairedRatio",
+    "LEAST_FAMILIES", "MANY_FAMILIES", "Decision", "Floats", "Interval", "Lift", "Observation", "PairedRatio",
     "adjusted_together", "decide", "deployed", "families_needed", "fast_p", "fewest_families",
-    "fisher_exact", "holm", "log_ratio_interval", "median_half_width", "median_iqr", "paired_lift",
-    "paired_ratio", "pass_at_k", "pass_hat_k", "power_to_detect", "sd_of_differences",
+    "fisher_exact", "holm", "least_p", "log_ratio_interval", "many_sign_flips", "median_half_width",
+    "median_iqr", "paired_lift", "paired_ratio",
+    "pass_at_k", "pass_hat_k", "power_to_detect", "sd_of_differences",
     "share_interval", "share_noise", "sign_flip", "smallest_effect", "smallest_share_effect", "wilson",
 ]  # fmt: skip

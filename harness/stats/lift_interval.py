@@ -30,6 +30,10 @@ _DRAWS: Final = 99_990
 """One less than a prime, so that alpha * 99,991 / 2 is no integer for any decimal alpha."""
 _SEED: Final = 20_240_229  # fixed, so that a report can be reproduced to the last digit
 _CHUNK: Final = 10_000
+MANY_FAMILIES: Final = 26
+"""Up to here `many_sign_flips` is exact."""
+_SCREEN: Final = 2_047
+_SURE: Final = 40.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +58,11 @@ class PairedRatio:
 
 
 @functools.lru_cache(maxsize=4)
-def _drawn(n: int) -> npt.NDArray[np.uint8]:
-    """(_DRAWS, n): membership of non-empty drawn subsets, the same in every call."""
+def _drawn(n: int) -> Floats:
+    """(_DRAWS, n): membership (0 or 1) of non-empty drawn subsets, the same in every call."""
     rng = np.random.Generator(np.random.PCG64(_SEED))
     drawn = rng.integers(0, 2, size=(_DRAWS + 100, n), dtype=np.uint8)
-    return drawn[drawn.any(axis=1)][:_DRAWS]
+    return drawn[drawn.any(axis=1)][:_DRAWS].astype(np.float64)
 
 
 def _subset_sums(values: Sequence[float]) -> Floats:
@@ -150,6 +154,62 @@ def sign_flip(
         interval = Interval(-interval.high + 0.0, -interval.low + 0.0)
     p_value = min(1.0, 2.0 * (1 + beyond) / (len(sums) + 1))
     return SignFlip(p_value, interval, sum(value != 0.0 for value in near))
+
+
+def many_sign_flips(differences: Floats, alpha: float, scale: float = 0.0) -> Floats:
+    """p values (pairs,) of mean = 0 for differences (pairs, families), to be adjusted by Holm at alpha.
+
+    As `sign_flip`, exact up to MANY_FAMILIES. One matrix of drawn signs serves all pairs and shows which of
+    them Holm may reject; the others keep 1 (wrongly with a chance below 1e-17 each, by Chernoff's bound).
+    Above MANY_FAMILIES the draws decide, and no p is below `least_p`.
+    """
+    pairs, n = differences.shape
+    if least_p(n) > alpha / pairs:
+        return np.ones(pairs)
+    limits = DUST * np.maximum(scale, np.abs(differences).max(axis=1))
+    near = np.where(np.abs(differences) <= limits[:, None], 0.0, differences)
+    near *= np.where(near.sum(axis=1) < 0.0, -1.0, 1.0)[:, None]
+    limits *= n
+    members = _drawn(n)[: _SCREEN if n <= MANY_FAMILIES else _DRAWS]
+    parts = [slice(at, at + _CHUNK // 20) for at in range(0, pairs, _CHUNK // 20)]
+    below = (near[part] @ members.T <= limits[part, None] for part in parts)
+    extreme = np.concatenate([np.count_nonzero(one, axis=1) for one in below])
+    if n > MANY_FAMILIES:
+        return np.minimum(1.0, 2.0 * (1 + extreme) / (len(members) + 1))
+    found = np.ones(pairs)
+    for pair in np.flatnonzero(_rejectable(extreme, alpha)):
+        found[pair] = min(1.0, 2.0 * _not_above(near[pair], limits[pair]) / 2.0**n)
+    return found
+
+
+def _rejectable(extreme: npt.NDArray[np.int64], alpha: float) -> npt.NDArray[np.bool_]:
+    """Pairs whose p may be as low as Holm's last step: it depends on how many are rejected before it."""
+    possible = np.ones(len(extreme), bool)
+    shares = extreme / _SCREEN
+    while True:
+        chance = alpha / (len(extreme) - int(possible.sum()) + 1) / 2.0
+        with np.errstate(divide="ignore", invalid="ignore"):
+            rest = np.where(shares < 1.0, (1.0 - shares) * np.log((1.0 - shares) / (1.0 - chance)), 0.0)
+            far = np.where(shares > chance, shares * np.log(shares / chance) + rest, 0.0)
+        left = possible & (_SCREEN * far < _SURE)
+        if left.sum() == possible.sum():
+            return left
+        possible = left
+
+
+def _not_above(values: Floats, limit: float) -> int:
+    """Subsets, the empty one included, whose sum is at most limit."""
+    if values.min() >= 0.0 and limit < values[values > 0.0].min(initial=math.inf):
+        return int(2 ** np.count_nonzero(values == 0.0))
+    half = len(values) // 2
+    few = np.sort(np.append(_subset_sums(values[:half].tolist()), 0.0))
+    many = np.append(_subset_sums(values[half:].tolist()), 0.0)
+    return int(np.searchsorted(few, limit - many, side="right").sum())
+
+
+def least_p(n: int) -> float:
+    """The smallest p of `many_sign_flips` over n families."""
+    return 2.0 ** (1 - n) if n <= MANY_FAMILIES else 2.0 / (_DRAWS + 1)
 
 
 def share_interval(shares: Sequence[float], confidence: float = 0.95) -> Interval | None:

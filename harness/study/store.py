@@ -50,7 +50,7 @@ class RunStore:
             if version != 1:
                 raise UsageError(f"{path} has schema version {version}; this liftbench reads version 1")
             return RunRecord.model_validate_json(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise UsageError(f"{path} is damaged: {reason_of(error)}") from None
 
     def append(self, trial: TrialRecord) -> None:
@@ -72,19 +72,18 @@ class RunStore:
         path = self.folder / _TRIALS
         return path.stat().st_size if path.exists() else 0
 
+    def lines(self) -> Iterator[TrialRecord | None]:
+        """Every line of trials.jsonl; None for one that is no trial."""
+        path = self.folder / _TRIALS
+        for line in path.read_bytes().splitlines() if path.exists() else ():
+            try:
+                yield TrialRecord.model_validate_json(line)
+            except ValidationError:
+                yield None
+
     def load(self) -> list[TrialRecord]:
         """All trials, the last one of each key; lines that are no trial are ignored."""
-        path = self.folder / _TRIALS
-        if not path.exists():
-            return []
-        trials: dict[TrialKey, TrialRecord] = {}
-        for line in path.read_bytes().splitlines():
-            try:
-                trial = TrialRecord.model_validate_json(line)
-            except ValidationError:
-                continue
-            trials[trial.key] = trial
-        return list(trials.values())
+        return list({trial.key: trial for trial in self.lines() if trial is not None}.values())
 
     def turn_folder(self, key: TrialKey, turn: int = 0) -> Path:
         """Folder of one turn; the first turn's is the trial's."""
@@ -107,7 +106,7 @@ class RunStore:
         try:
             paid = json.loads(path.read_text())
             return Reply.model_validate(paid["reply"]) if paid["generation_key"] == generation_key else None
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return None
 
     def request(self, key: TrialKey, *, turn: int = 0, step: int = 0) -> Request:

@@ -11,10 +11,12 @@ from harness.records import (
     Arm,
     BuildResult,
     CheckResult,
+    ContenderTiming,
     Diagnostic,
     Finding,
     Grade,
     InfraFailure,
+    Lane,
     MachineFacts,
     ModelSpec,
     Ratio,
@@ -23,13 +25,16 @@ from harness.records import (
     RunLock,
     RunRecord,
     Sampling,
+    Spread,
     TimingResult,
     TrialKey,
     TrialRecord,
     Turn,
     Usage,
     WorkloadCheck,
+    WorkloadTiming,
 )
+from harness.records.timing import BlockTelemetry, Extent
 
 SKILL = "5" * 64
 WITHOUT = Arm(kind="without_skill")
@@ -134,6 +139,30 @@ def ratio(speedup: float, clear: bool = True) -> Ratio:
     """A speedup whose interval is 5 % wide on each side, or far too wide to be clear."""
     width = 1.05 if clear else 10.0
     return Ratio(value=speedup, low=speedup / width, high=speedup * width, n=8)
+
+
+def contender(name: str, score_us: float) -> ContenderTiming:
+    """The worker's clock and the judge's say the same."""
+    spread = Spread(n=8, mean_us=score_us, median_us=score_us, q1_us=score_us, q3_us=score_us)
+    figures = {"outside_us": score_us, "constant_us": 1.0, "uncertainty_us": 2.5}
+    lane = Lane(name="batch", calls=8, inside=spread, claimed=True, matched=True, **figures)
+    return ContenderTiming(name=name, lanes=(lane,), lane="batch", score_us=score_us, latency_us=30.0)
+
+
+def timed(speedup: float, flags: tuple[str, ...] = (), **more: Any) -> TimingResult:
+    """One workload beside two references; the library's op is the faster one."""
+    us, value = 15.0 / speedup, ratio(speedup)
+    block = BlockTelemetry(
+        block=0, disturbed=(), runnable_most=2, steal_s=0.0, cpu_wait_s=0.01,
+        cpu_mhz=Extent(low=2400.0, high=3100.0), sm_mhz=Extent(low=1785.0, high=1980.0),
+        power_w=Extent(low=310.0, high=420.0), temperature_c=Extent(low=41.0, high=52.0),
+        held_down_by=("power",),
+    )  # fmt: skip
+    workload = WorkloadTiming(
+        workload="rows", dtype="float16", student=contender("student", us), speedup=value, bytes_moved=1,
+        references=(contender("eager", 20.0), contender("library", 15.0)), telemetry=(block,), **more,
+    )  # fmt: skip
+    return TimingResult(workloads=(workload,), speedup=value, flags=flags)
 
 
 def grade(

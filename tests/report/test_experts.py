@@ -8,7 +8,7 @@ import pytest
 
 from harness.errors import UsageError
 from harness.outcome import Cause
-from harness.records import ContenderTiming, Lane, Spread, TimingResult, TrialKey, WorkloadTiming
+from harness.records import TrialKey
 from harness.records.task import Admission, Rule
 from harness.report.experts import result_of, write_results
 from tests.fakes.overlays import throw_away_task
@@ -18,23 +18,6 @@ from tools.status import NOT_YET, ROOT, pages, read_results, status_page
 
 TASK = throw_away_task("scale").task.model_copy(update={"level": "l1", "family": "rms_norm"})
 KEY = TrialKey(task="l1/scale", model="m/m", arm="a", repeat=0)
-
-
-def contender(name: str, score_us: float) -> ContenderTiming:
-    spread = Spread(n=8, mean_us=score_us, median_us=score_us, q1_us=score_us, q3_us=score_us)
-    figures = {"outside_us": score_us, "constant_us": 1.0, "uncertainty_us": 2.5}
-    lane = Lane(name="batch", calls=8, inside=spread, claimed=True, matched=True, **figures)
-    return ContenderTiming(name=name, lanes=(lane,), lane="batch", score_us=score_us, latency_us=30.0)
-
-
-def timed() -> TimingResult:
-    """1.5x beside the library op."""
-    speedup = make.ratio(1.5)
-    student, others = contender("student", 10.0), (contender("eager", 20.0), contender("library", 15.0))
-    workload = WorkloadTiming(
-        workload="rows", dtype="float16", student=student, references=others, speedup=speedup, bytes_moved=1
-    )
-    return TimingResult(workloads=(workload,), speedup=speedup, flags=("noisy host",))
 
 
 def gpu_entry(name: str, status: str = "passed", **facts: object) -> Entry:
@@ -60,7 +43,7 @@ def write_ledger(folder: Path) -> None:
 
 def test_a_grade_becomes_a_result_with_its_machine() -> None:
     """Speedup, its opponent and flags; on the CPU the device is the CPU."""
-    grade = make.grade(KEY, timing=timed(), target="cpu")
+    grade = make.grade(KEY, timing=make.timed(1.5, flags=("noisy host",)), target="cpu")
     found = result_of(grade, make.machine())
     assert (found.device, found.correct, found.speedup) == ("AMD EPYC 9654", True, 1.5)
     assert found.reference == "library"
@@ -72,7 +55,8 @@ def test_a_grade_becomes_a_result_with_its_machine() -> None:
 def test_results_replace_older_ones_of_the_same_task_and_device(tmp_path: Path) -> None:
     """And keep all others; a file that holds something else, or nothing readable, is refused."""
     path = tmp_path / "cpu.json"
-    first = result_of(make.grade(KEY, timing=timed(), target="cpu"), make.machine())
+    grade = make.grade(KEY, timing=make.timed(1.5, flags=("noisy host",)), target="cpu")
+    first = result_of(grade, make.machine())
     other = first.model_copy(update={"task": "l1/other"})
     write_results(path, [first, other])
     write_results(path, [first.model_copy(update={"speedup": 3.0})])

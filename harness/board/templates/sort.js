@@ -12,7 +12,7 @@ for (const table of document.querySelectorAll("table.sortable")) {
       const number = parseFloat(text.replace("−", "-").replace(/^[x×+]/, ""));
       return Number.isNaN(number) ? text : number;
     };
-    const rows = [...body.rows].sort((a, b) => {
+    const rows = [...table.tBodies].flatMap((one) => [...one.rows]).sort((a, b) => {
       const [x, y] = [value(a), value(b)];
       const order = typeof x === typeof y ? (x < y ? -1 : x > y ? 1 : 0) : typeof x === "number" ? -1 : 1;
       return way === "down" ? -order : order;
@@ -20,11 +20,13 @@ for (const table of document.querySelectorAll("table.sortable")) {
     body.append(...rows);
   });
 }
-const filter = document.getElementById("filter");
-if (filter) {
-  filter.addEventListener("input", () => {
-    for (const row of document.querySelectorAll("table.filtered tbody tr")) {
-      row.hidden = !row.cells[0].textContent.includes(filter.value);
+for (const one of document.querySelectorAll(".filters")) one.hidden = false;
+for (const one of document.querySelectorAll("[data-filter]")) {
+  one.addEventListener("input", () => {
+    const id = one.dataset.filter, asked = [...document.querySelectorAll(`[data-filter=${id}]`)];
+    for (const row of document.getElementById(id).children) {
+      row.hidden = !asked.every(({ value, tagName }) => tagName === "SELECT"
+        ? !value || row.dataset.choice === value : row.firstElementChild.textContent.includes(value));
     }
   });
 }
