@@ -13,6 +13,7 @@ import argparse
 import itertools
 import json
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -23,6 +24,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
+
+# Ray reads them when it is imported.
+os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
 
 from ray.cluster_utils import Cluster
 
