@@ -23,20 +23,16 @@ class Client:
         self._token = token
         self._patience_s = patience_s
 
-    def submit(self, task: str, reply: str) -> str:
-        """Order a grade of a model's reply; its id."""
-        return str(self._ask("/grades", {"task": task, "reply": reply})["id"])
-
-    def submit_files(self, task: str, files: dict[str, str]) -> str:
-        """Order a grade of a project, path to text; its id."""
-        return str(self._ask("/grades", {"task": task, "files": files})["id"])
+    def submit(self, task: str, given: str | dict[str, str]) -> str:
+        """Order a grade of a model's reply, or of a project (path to text); its id."""
+        kind = "reply" if isinstance(given, str) else "files"
+        return str(self._ask("/grades", {"task": task, kind: given})["id"])
 
     def grade(self, key: str, within_s: float = 3600.0) -> dict[str, Any]:
         """Wait for `{"rewards": ..., "grade": ..., "unscored": ...}`. Raises TimeoutError."""
         give_up = time.monotonic() + within_s
         while time.monotonic() < give_up:
-            answer = self._ask(f"/grades/{key}?wait=30")
-            if answer["status"] == "done":
+            if (answer := self._ask(f"/grades/{key}?wait=30"))["status"] == "done":
                 return answer
         raise TimeoutError(f"{key} was not graded within {within_s:g} s")
 
@@ -48,8 +44,7 @@ class Client:
             request = urllib.request.Request(self._url + path, body, headers)
             try:
                 with urllib.request.urlopen(request, timeout=90) as response:
-                    answer: dict[str, Any] = json.load(response)
-                    return answer
+                    return dict(json.load(response))
             except urllib.error.HTTPError as error:
                 if error.code not in (429, 503) or time.monotonic() > give_up:
                     raise RuntimeError(f"{error.code}: {error.read().decode()}") from error

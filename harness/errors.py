@@ -72,6 +72,10 @@ class DeviceLost(DeviceError):
         self.project = project
 
 
+class GraderRefused(DeviceError):
+    """A grader cannot work here until somebody changes the machine; trying again is useless."""
+
+
 class NoGraderLeft(DeviceError):
     """All graders of a fleet are lost: the run stops, and what is not graded is owed."""
 

@@ -21,6 +21,7 @@ from harness.records import (
     Finding,
     Grade,
     InfraFailure,
+    MachineFacts,
     Message,
     ModelSpec,
     Operand,
@@ -128,6 +129,22 @@ def test_illegal_states_are_refused(make: Any, said: str) -> None:
     """A record that contradicts itself cannot be made."""
     with pytest.raises(ValidationError, match=said):
         make()
+
+
+def test_the_gpus_of_one_machine_have_one_digest() -> None:
+    """A grade may come from any GPU of a run: its UUID is not in the digest, its model is. Without a GPU the
+    digest is what stored grades have."""
+    facts = {
+        "platform": "Linux x86_64",
+        "python": "3.11.7",
+        "cpu": "a CPU",
+        "cpu_count": 2,
+        "torch": "2.13.0",
+    }
+    one = MachineFacts(**facts, gpu="H100", gpu_uuid="GPU-1")
+    two, other = (one.model_copy(update=changed) for changed in ({"gpu_uuid": "GPU-2"}, {"gpu": "H200"}))
+    assert one.digest == two.digest != other.digest
+    assert MachineFacts(**facts).digest == "34be77a7fd00"
 
 
 def test_the_prompt_digest_covers_the_messages_alone() -> None:

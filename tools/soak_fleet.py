@@ -2,9 +2,9 @@
 
     python -m tools.soak_fleet --trials 500 --every-s 20      (`make soak`)
 
-Trials are sm_90 builds from the cache, checked on the emulated GPU. Faults: an actor is killed, a grader
-process is killed, a node is removed and another joins, an actor and its grader process hang. Exits with 1 if
-a trial is lost, stored twice or scored against the student, or processes are left.
+Trials are sm_90 builds, cached when the faults begin, and checked on the emulated GPU. Faults: an actor is
+killed, a grader process is killed, a node is removed and another joins, an actor and its grader process hang.
+Exits with 1 if a trial is lost, stored twice or scored against the student, or processes are left.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import argparse
 import itertools
 import json
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -23,6 +24,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
+
+# Ray reads them when it is imported.
+os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
 
 from ray.cluster_utils import Cluster
 
@@ -100,6 +104,8 @@ def soak(trials: int, every_s: float, folder: Path) -> dict[str, object]:
     start, faults = time.monotonic(), Counter[str]()
     with (folder / "log").open("wb") as log:
         driver = subprocess.Popen(words, stdout=log, stderr=log)
+        while driver.poll() is None and not _stored(folder):  # until then nothing is in the cache
+            time.sleep(1.0)
         for fault in itertools.cycle(FAULTS):
             with suppress(subprocess.TimeoutExpired):
                 driver.wait(timeout=every_s)
@@ -113,10 +119,14 @@ def soak(trials: int, every_s: float, folder: Path) -> dict[str, object]:
     return {"trials": trials, "wall_s": round(wall_s, 1), "faults": dict(faults)} | found
 
 
+def _stored(folder: Path) -> list[dict[str, Any]]:
+    files = (folder / "runs").glob("*/trials.jsonl")
+    return [json.loads(line) for path in files for line in path.read_text().splitlines()]
+
+
 def _checked(folder: Path, trials: int, code: int) -> dict[str, object]:
     """What was stored, and what is wrong with it."""
-    (path,) = (folder / "runs").glob("*/trials.jsonl")
-    stored = [json.loads(line) for line in path.read_text().splitlines()]
+    stored = _stored(folder)
     keys = Counter(json.dumps(trial["key"], sort_keys=True) for trial in stored)
     verdicts = Counter(
         "infra" if trial["infra"] else str(trial["turns"][-1]["grade"]["verdict"]) for trial in stored

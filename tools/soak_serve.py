@@ -3,8 +3,8 @@
     python -m tools.soak_serve --submissions 1000 --clients 50      (`make soak`)
 
 One submission in five is hostile, one is a mistake, the others are right; each is a project of its own and is
-built, checked and not timed on the CPU target. Exits with 1 if an answer is lost, wrong or unscored, or
-processes are left.
+built, checked and not timed on the CPU target. Exits with 1 if an answer is lost, wrong or unscored, if
+processes are left, or the service takes more than 800 MiB.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ HOSTILE: Final = (
 )
 MISTAKES: Final = ("wrong_result", "does_not_compile")
 RESTARTS: Final = 2
+MOST_MIB: Final = 800
+"""Of the service's process, however many orders it had."""
 _TOKEN: Final = "soak-of-the-service"
 
 
@@ -113,7 +115,7 @@ def soak(count: int, clients: int, at_once: int, folder: Path) -> dict[str, obje
     def one(given: tuple[str, Project]) -> None:
         name, project = given
         files = {file.path: file.text for file in project.files}
-        answer = client.grade(client.submit_files("t/scale", files))
+        answer = client.grade(client.submit("t/scale", files))
         verdict = "unscored" if answer["unscored"] else answer["grade"]["verdict"]
         outcomes[name, verdict] += 1
         right = answer["rewards"]["correct"]
@@ -142,6 +144,7 @@ def soak(count: int, clients: int, at_once: int, folder: Path) -> dict[str, obje
     time.sleep(3.0)
     left = sorted(processes_naming(str(folder)))
     wrong += [f"process {pid} is left" for pid in left]
+    wrong += [f"{service.most_mib:.0f} MiB of memory"] if service.most_mib > MOST_MIB else []
     return {
         "submissions": count,
         "clients": clients,

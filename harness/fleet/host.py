@@ -118,7 +118,7 @@ def open_setup(spec: HostSpec, say: Callable[[str], None]) -> BuildSetup:
     )
     if spec.gpu is not None and setup.grader.device_bytes is None:
         setup.close()
-        raise UsageError(f"GPU {spec.gpu} cannot be used")
+        raise UsageError(f"GPU {spec.gpu} cannot be used: {setup.grader.no_device or 'it is not there'}")
     return setup
 
 
@@ -175,8 +175,7 @@ def main() -> int:
     try:
         setup = open_setup(spec, _say)
     except (InfraError, UsageError, OSError) as error:
-        failure = Failure.of(HarnessBug(f"{error}") if isinstance(error, UsageError) else error)
-        send(Event(failure=failure))
+        send(Event(failure=Failure.of(error)))
         return 2
     try:
         send(Event(facts=facts_of(spec, setup)))

@@ -5,7 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from harness.errors import DeviceError, DeviceLost, HarnessBug, InfraError, SandboxError, StorageError
+from harness.errors import (
+    DeviceError,
+    DeviceLost,
+    GraderRefused,
+    HarnessBug,
+    InfraError,
+    SandboxError,
+    StorageError,
+    UsageError,
+)
 from harness.files import write_atomically
 from harness.outcome import Cause
 from harness.records import Finding, Grade, MachineFacts, Project, Protocol, Record, Target
@@ -91,14 +100,20 @@ class Failure(Record):
     message: str
     project: str | None = None
     """Of a lost device."""
+    refused: bool = False
+    """Trying again is useless."""
 
     @classmethod
-    def of(cls, error: InfraError | OSError) -> Failure:
-        cause = error.cause if isinstance(error, InfraError) else HarnessBug.cause
+    def of(cls, error: InfraError | OSError | UsageError) -> Failure:
+        refused = isinstance(error, GraderRefused | UsageError)
+        kind = GraderRefused if refused else HarnessBug
+        cause = error.cause if isinstance(error, InfraError) else kind.cause
         project = error.project if isinstance(error, DeviceLost) else None
-        return cls(cause=cause, message=f"{error}", project=project)
+        return cls(cause=cause, message=f"{error}", project=project, refused=refused)
 
     def error(self) -> InfraError:
+        if self.refused:
+            return GraderRefused(self.message)
         if self.project is not None:
             return DeviceLost(self.message, self.project)
         kinds = {kind.cause: kind for kind in (SandboxError, StorageError, DeviceError)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,6 +18,7 @@ from harness.fleet.messages import HostFacts, HostSpec
 from harness.fleet.pool import GraderPool, Place
 from harness.fleet.ray_places import Cluster
 from harness.grading.setup import BuildSetup, GradingSetup, open_build_setup
+from harness.judge.usable_gpu import ruled_out
 from harness.records.grade import GRADER_VERSION
 from sandboxes.nvml import Gpu
 
@@ -31,9 +33,8 @@ class PoolSetup(GradingSetup):
     leave: Callable[[], None] = lambda: None
     """Leaves the cluster."""
 
-    @property
-    def notes(self) -> tuple[str, ...]:
-        return tuple(self.grader.notes)
+    def noting(self, note: Callable[[str], None]) -> AbstractContextManager[None]:
+        return self.grader.noting(note)
 
     def stop(self) -> None:
         self.grader.close()
@@ -42,7 +43,8 @@ class PoolSetup(GradingSetup):
 
 
 def chosen_gpus(wanted: str, gpus: Sequence[Gpu]) -> list[Gpu]:
-    """`all`, a number of them, or UUIDs with commas. Raises UsageError, also for GPUs of two models."""
+    """`all`, a number of them, or UUIDs with commas. Raises UsageError, also for GPUs of two models and those
+    in a mode that rules them out."""
     by_uuid = {gpu.uuid: gpu for gpu in gpus}
     if wanted == EVERY:
         chosen = list(gpus)
@@ -59,13 +61,23 @@ def chosen_gpus(wanted: str, gpus: Sequence[Gpu]) -> list[Gpu]:
             why = "a part of a GPU cannot be timed" if instances else f"known: {known}"
             raise UsageError(f"--gpus {wanted}: give all, a number, or UUIDs of GPUs, each once ({why})")
         chosen = [by_uuid[name] for name in names]
+    _refuse_unlike(wanted, chosen)
+    closed = {gpu.uuid: reason for gpu in chosen if (reason := ruled_out(gpu))}
+    if closed:
+        others = ",".join(gpu.uuid for gpu in gpus if ruled_out(gpu) is None)
+        instead = f"; or --gpus {others}" if others else ""
+        listed = "; ".join(f"{uuid}: {reason}" for uuid, reason in closed.items())
+        raise UsageError(f"--gpus {wanted}: {listed}{instead}")
+    return chosen
+
+
+def _refuse_unlike(wanted: str, chosen: Sequence[Gpu]) -> None:
     models: dict[str, list[str]] = {}
     for gpu in chosen:
         models.setdefault(gpu.name, []).append(gpu.uuid)
     if len(models) > 1:
         listed = "; ".join(f"{name}: --gpus {','.join(uuids)}" for name, uuids in models.items())
         raise UsageError(f"--gpus {wanted}: one run has one model of GPU, and here are several ({listed})")
-    return chosen
 
 
 def facts_of_driver(setup: BuildSetup, spec: HostSpec) -> HostFacts:

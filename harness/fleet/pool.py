@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
 
-from harness.errors import DeviceError, DeviceLost, InfraError, NoGraderLeft
+from harness.errors import DeviceError, DeviceLost, GraderRefused, InfraError, NoGraderLeft
 from harness.files import write_atomically
 from harness.fleet.agreement import disagreements
 from harness.fleet.host_process import MemberLost
@@ -31,6 +31,8 @@ ALONE_S: Final = 180.0
 """How long an order waits while no grader is open, but one is being opened."""
 _PAUSE_S: Final = 2.0
 """Before a lost grader is opened again."""
+_CLOSING_S: Final = 10.0
+"""How long one that is being started may take to notice its end."""
 
 
 class Member(Protocol):
@@ -81,8 +83,11 @@ class GraderPool:
         self._first = driver
         self.notes: list[str] = []
         """What happened to graders, for the report."""
+        self._told: Callable[[str], None] = lambda note: None
+        self._starting: list[Member] = []
+        self._openers: list[threading.Timer] = []
         for place in self._places:
-            threading.Thread(target=self._open, args=(place,), daemon=True).start()
+            self._open_within(0.0, place)
         with self._changed:
             self._changed.wait_for(lambda: self._open_graders() or self._all_out())
         if not self._open_graders():
@@ -137,18 +142,33 @@ class GraderPool:
         order = Order(number=0, what="no_project", task=TaskFiles.of(loaded), finding=finding)
         return _grade_of(self._carry_out(order, lambda stage: None))
 
+    @contextmanager
+    def noting(self, note: Callable[[str], None]) -> Iterator[None]:
+        """Has `note` called when something happens to a grader, at first with what has happened."""
+        with self._changed:
+            for line in self.notes:
+                note(line)
+            self._told = note
+        try:
+            yield
+        finally:
+            self._told = lambda line: None
+
     def lost_a_device(self, project: str) -> None:
         """Count a device lost under that project (digest) in an earlier session: its retry is spent."""
         self._lost.add(project)
 
     def close(self) -> None:
-        """Kill all graders."""
+        """Kill all graders, those too that are being started."""
         with self._changed:
             self._closed = True
-            members = [place.member for place in self._places if place.member is not None]
+            members = [*self._starting, *(p.member for p in self._places if p.member is not None)]
             self._changed.notify_all()
         for member in members:
             member.kill()
+        for opener in self._openers:  # none may use what the caller closes next
+            opener.cancel()
+            opener.join(_CLOSING_S)
 
     def _package(self, order: Order, observer: Callable[[str], None]) -> str | None:
         """The build, by a process that only builds; None where there is none, or it is lost."""
@@ -209,13 +229,23 @@ class GraderPool:
         """Open a place, or find out why it cannot be."""
         member: Member | None = None
         try:
-            member = place.open()
+            with self._changed:
+                if self._closed:
+                    return
+                member = place.open()
+                self._starting.append(member)
             facts = member.facts()
         except InfraError as error:
             if member is not None:
                 member.kill()
-            self._failed(place, f"{error}")
+            if isinstance(error, GraderRefused):
+                self._leave_out(place, f"{error}")
+            else:
+                self._failed(place, f"{error}")
             return
+        finally:
+            if member is not None:
+                self._starting.remove(member)
         with self._changed:
             refused = self._refused(place, facts)
             if refused is None and not self._closed:
@@ -254,9 +284,14 @@ class GraderPool:
             self._leave_out(place, why)
             return
         self._note(f"{place.name} failed and is started again: {why}")
-        timer = threading.Timer(_PAUSE_S, self._open, args=(place,))
+        self._open_within(_PAUSE_S, place)
+
+    def _open_within(self, seconds: float, place: Place) -> None:
+        timer = threading.Timer(seconds, self._open, args=(place,))
         timer.daemon = True
-        timer.start()
+        with self._changed:
+            timer.start()
+            self._openers = [*(one for one in self._openers if one.is_alive()), timer]
 
     def _leave_out(self, place: Place, why: str) -> None:
         with self._changed:
@@ -265,7 +300,12 @@ class GraderPool:
         self._note(f"{place.name} is left out: {why}")
 
     def _note(self, line: str) -> None:
-        self.notes.append(line)
+        with self._changed:
+            self.notes.append(line)
+            try:
+                self._told(line)
+            except OSError as error:
+                self._say(f"what happened to a grader cannot be stored: {error}")
         self._say(line)
 
     def _open_graders(self) -> list[Place]:

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from harness.errors import InfraError, UsageError
+from harness.errors import DeviceError, GraderRefused, InfraError, StorageError, UsageError
 from harness.fleet.host_process import OPENING_S, SILENCE_S, HostProcess, MemberLost
 from harness.fleet.messages import Event, Failure, HostFacts, HostSpec, Order
 from harness.fleet.pool import Member, Place
 from harness.text import first_line
-from sandboxes.gpu import find_gpus
+from sandboxes.gpu import find_gpus, slot_named
 
 LOCAL: Final = "local"
 _POLL_S: Final = 5.0
@@ -34,13 +34,17 @@ class Relay:
 
     def __init__(self, spec_json: str) -> None:
         spec = HostSpec.model_validate_json(spec_json)
-        if not spec.builds_only:
-            spec = spec.model_copy(update=_gpu_of(os.environ.get("CUDA_VISIBLE_DEVICES", "")))
-        self._host = HostProcess(spec)
+        self._host: HostProcess | Failure
+        try:
+            self._host = HostProcess(with_gpu(spec, os.environ.get("CUDA_VISIBLE_DEVICES", "")))
+        except DeviceError as error:
+            self._host = Failure.of(error)
         self._events: dict[int, queue.SimpleQueue[str]] = {}
 
     def facts(self) -> str:
         """An Event with the facts, or with why there are none."""
+        if isinstance(self._host, Failure):
+            return Event(failure=self._host).model_dump_json()
         try:
             return Event(facts=self._host.facts()).model_dump_json()
         except InfraError as error:
@@ -50,13 +54,15 @@ class Relay:
         """Carry out an order in a thread; `poll` has its events."""
         order = Order.model_validate_json(order_json)
         events = self._events[order.number] = queue.SimpleQueue()
+        host = self._host
+        assert isinstance(host, HostProcess)
 
         def stage(name: str) -> None:
             events.put(Event(stage=name).model_dump_json())
 
         def ask() -> None:
             try:
-                events.put(self._host.ask(order, stage).model_dump_json())
+                events.put(host.ask(order, stage).model_dump_json())
             except MemberLost as error:
                 events.put(Event(done=True, failure=Failure.of(error)).model_dump_json())
                 os._exit(1)  # an actor without its grader process is lost
@@ -74,13 +80,19 @@ class Relay:
         self._events.pop(number, None)
 
 
-def _gpu_of(visible: str) -> dict[str, Any]:
-    """The fields of a HostSpec that name the actor's GPU; none where the node has no driver."""
-    gpus = find_gpus()
-    for index, gpu in enumerate(gpus):
-        if visible in (gpu.uuid, str(gpu.index)):
-            return {"gpu": gpu.uuid, "index": index, "gpus": len(gpus)}
-    return {}
+def with_gpu(spec: HostSpec, visible: str) -> HostSpec:
+    """With the actor's GPU; as it is where the node has no driver. Raises DeviceError."""
+    gpus = find_gpus() if spec.target == "cuda" and not spec.builds_only else []
+    if not gpus:
+        return spec
+    if not visible:
+        raise GraderRefused("the node has GPUs, and Ray offers none: ray start --num-gpus N")
+    slot = slot_named(visible, gpus)
+    if slot.instance is not None:
+        raise GraderRefused(
+            f"{visible} is a part of GPU {slot.gpu.uuid}, and a part of a GPU cannot be timed"
+        )
+    return spec.model_copy(update={"gpu": slot.uuid, "index": gpus.index(slot.gpu), "gpus": len(gpus)})
 
 
 class RayMember:
@@ -92,17 +104,17 @@ class RayMember:
 
     def facts(self) -> HostFacts:
         """Wait until it is ready. Raises InfraError."""
-        event = Event.model_validate_json(self._get(self._actor.facts.remote(), OPENING_S))
+        event = Event.model_validate_json(self._get(OPENING_S, self._actor.facts))
         if event.failure is not None:
             raise event.failure.error()
         assert event.facts is not None
         return event.facts
 
     def ask(self, order: Order, stage: Callable[[str], None]) -> Event:
-        """The order's last event. Raises MemberLost."""
-        self._get(self._actor.begin.remote(order.model_dump_json()), SILENCE_S)
+        """The order's last event. Raises MemberLost, and StorageError where the order cannot be sent."""
+        self._get(SILENCE_S, self._actor.begin, order.model_dump_json())
         while True:
-            said = self._get(self._actor.poll.remote(order.number), SILENCE_S)
+            said = self._get(SILENCE_S, self._actor.poll, order.number)
             event = None if said is None else Event.model_validate_json(said)
             if event is not None and event.stage is not None:
                 stage(event.stage)
@@ -115,11 +127,15 @@ class RayMember:
         with suppress(Exception):  # it may be gone, or the whole cluster
             self._ray.kill(self._actor, no_restart=True)
 
-    def _get(self, reference: Any, within_s: float) -> Any:
+    def _get(self, within_s: float, method: Any, *given: object) -> Any:
         try:
-            return self._ray.get(reference, timeout=within_s)
+            return self._ray.get(method.remote(*given), timeout=within_s)
         except self._ray.exceptions.GetTimeoutError:
             raise MemberLost(f"no answer from its node for {within_s:.0f} s") from None
+        except (self._ray.exceptions.ObjectStoreFullError, self._ray.exceptions.OutOfDiskError) as error:
+            raise StorageError(
+                "the object store of this node's Ray is full: free it, or end other jobs"
+            ) from error
         except (self._ray.exceptions.RayError, ConnectionError, RuntimeError) as error:
             raise MemberLost(f"{type(error).__name__}: its node or its process is gone") from error
 
@@ -139,13 +155,16 @@ class Cluster:
                 "with --fleet HOST:PORT"
             )
         # Ray reads them when it is imported.
-        os.environ |= {"RAY_USAGE_STATS_ENABLED": "0"}
+        os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_AUTO_CONNECT": "0"}
         given: dict[str, Any] = {"address": address}
         if address == LOCAL:
             os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
             given |= {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
         elif os.environ.get("RAY_AUTH_MODE") != "token":
-            say("warning: this Ray cluster has no token: whoever reaches its ports can run code on its nodes")
+            raise UsageError(
+                f"--fleet {address}: whoever reaches the ports of a Ray cluster without a token can run code "
+                "on its nodes: set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN, the same on each node and here"
+            )
         try:
             import ray
         except ImportError:
@@ -167,18 +186,23 @@ class Cluster:
                 for number in range(sum(counts))
             ]
             idle = [node for node, count in zip(nodes, counts, strict=True) if not count]
-            return graders + [self._builder(node, spec) for node in idle]
-        # An actor takes all CPUs of a node, so that each node has one.
-        sizes = [(node["NodeManagerAddress"], node["Resources"].get("CPU", 0)) for node in nodes]
-        return [self._place(f"node {address}", spec, num_cpus=cpus) for address, cpus in sizes if cpus]
+            builder = spec.model_copy(update={"builds_only": True})
+            return graders + self._each("builds on", idle, builder)
+        return self._each("node", nodes, spec)
 
-    def _builder(self, node: dict[str, Any], spec: HostSpec) -> Place:
+    def _each(self, word: str, nodes: list[dict[str, Any]], spec: HostSpec) -> list[Place]:
+        """One per node that has CPUs. A grader takes them all, so that no node has two, and moves to a node
+        that joins after its own is lost."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-        only = spec.model_copy(update={"builds_only": True})
-        strategy = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-        name = f"builds on {node['NodeManagerAddress']}"
-        return self._place(name, only, num_cpus=0, scheduling_strategy=strategy)
+        places = []
+        for node in nodes:
+            if cpus := node["Resources"].get("CPU", 0):
+                strategy = NodeAffinitySchedulingStrategy(node["NodeID"], soft=not spec.builds_only)
+                name = f"{word} {node['NodeManagerAddress']} ({node['NodeID'][:8]})"
+                taken = 0 if spec.builds_only else cpus
+                places.append(self._place(name, spec, num_cpus=taken, scheduling_strategy=strategy))
+        return places
 
     def _place(self, name: str, spec: HostSpec, **wanted: Any) -> Place:
         return Place(name, partial(self._open, spec, wanted), spec.at_once, spec.builds_only)
@@ -186,7 +210,10 @@ class Cluster:
     def _open(self, spec: HostSpec, wanted: dict[str, Any]) -> Member:
         threads = 2 * spec.at_once + _SPARE_THREADS
         actor = self.ray.remote(max_restarts=0, max_task_retries=0, max_concurrency=threads, **wanted)(Relay)
-        return RayMember(self.ray, actor.remote(spec.model_dump_json()))
+        try:
+            return RayMember(self.ray, actor.remote(spec.model_dump_json()))
+        except (self.ray.exceptions.RayError, ConnectionError, RuntimeError) as error:
+            raise MemberLost(f"{type(error).__name__}: no connection to the cluster") from error
 
     def close(self) -> None:
         self.ray.shutdown()

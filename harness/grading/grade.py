@@ -168,6 +168,11 @@ class Grader:
         return None if self._gpu is None else self._gpu.memory_bytes
 
     @property
+    def no_device(self) -> str | None:
+        """Why this machine's GPU cannot be used; None where it can, or there is none."""
+        return self._settings.no_device
+
+    @property
     def truth_device(self) -> torch.device | None:
         """Where inputs and truth are computed; None where projects are only built."""
         return self._workers.transport.device if self._runs else None

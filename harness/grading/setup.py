@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -80,10 +81,9 @@ class GradingSetup(BuildSetup):
     at_once: int = 1
     """Trials that must be under way at once to keep all graders busy."""
 
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What happened to graders, for the report."""
-        return ()
+    def noting(self, note: Callable[[str], None]) -> AbstractContextManager[None]:
+        """Has `note` called when something happens to a grader, for the report."""
+        return nullcontext()
 
     def stop(self) -> None:
         """Kill running jobs; nothing can be graded afterwards."""

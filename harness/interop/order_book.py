@@ -11,7 +11,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Literal
 
@@ -107,7 +107,7 @@ class OrderBook:
         self._folder = folder
         self._grader = grader
         self._tasks = tasks
-        self._most = most_waiting
+        self.most_waiting = most_waiting
         self._say = say
         self._todo: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._status: dict[str, Status] = {}
@@ -129,24 +129,34 @@ class OrderBook:
         """Orders that are not finished."""
         return len(self._status)
 
+    def under_way(self, key: str) -> bool:
+        """Whether waiting may bring its grade. Takes no lock, and reads nothing from disk."""
+        return key in self._status and not self._closed
+
     def accept(self, order: GradeOrder) -> Answer:
         """Store an order and queue it, unless it is known. Raises QueueFull, OSError."""
+        return self.accept_all([order])[0]
+
+    def accept_all(self, orders: Sequence[GradeOrder]) -> list[Answer]:
+        """Accept all of them, or none. Raises QueueFull, OSError."""
         with self._changed:
-            known = self.answer(order.id)
-            if known is not None and known.unscored is None:
-                return known
-            if len(self._status) >= self._most:
+            known = {order.id: self.answer(order.id) for order in orders}
+            new = {o.id: o for o in orders if (found := known[o.id]) is None or found.unscored is not None}
+            if len(self._status) + len(new) > self.most_waiting and new:
                 raise QueueFull
-            place = self._place(order.id)
-            write_atomically(place / "order.json", order.model_dump_json() + "\n")
-            (place / "grade.json").unlink(missing_ok=True)
-            self._enqueue(order.id)
-        return Answer(id=order.id, status="queued")
+            for key, order in new.items():
+                place = self._place(key)
+                write_atomically(place / "order.json", order.model_dump_json() + "\n")
+                (place / "grade.json").unlink(missing_ok=True)
+                self._enqueue(key)
+                known[key] = Answer(id=key, status="queued")
+        return [answer for order in orders if (answer := known[order.id]) is not None]
 
     def answer(self, key: str, wait_s: float = 0.0) -> Answer | None:
         """What is known of an order, after at most `wait_s`; None if it was never accepted."""
         with self._changed:
-            self._changed.wait_for(lambda: key not in self._status or self._closed, wait_s)
+            if wait_s:  # which gives up the lock
+                self._changed.wait_for(lambda: key not in self._status or self._closed, wait_s)
             status = self._status.get(key)
         if status is not None:
             return Answer(id=key, status=status)

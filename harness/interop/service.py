@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import json
-from collections.abc import Mapping
+import math
+import time
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, get_args
 
 from pydantic import ValidationError, model_validator
@@ -28,6 +31,7 @@ from harness.suite.catalogue import LoadedTask
 MOST_BYTES: Final = 32 << 20
 """Of one request."""
 MOST_WAIT_S: Final = 60.0
+_POLL_S: Final = 0.1
 _RETRY_S: Final = "5"
 
 
@@ -112,15 +116,17 @@ class Service:
         return {"id": task.id, "family": task.family, "digest": task.digest, "messages": messages}
 
     async def _post(self, request: Request) -> Response:
-        """One submission, or a list of them: what is accepted, in their order."""
+        """One submission, or a list of them: all are accepted, or none; in their order."""
         self._authorize(request)
         data = await _body(request)
         several = isinstance(data, list)
+        if several and len(data) > self._book.most_waiting:
+            raise Refused(413, f"a list has at most {self._book.most_waiting} submissions")
         try:
             submitted = [Submission.model_validate(one) for one in (data if several else [data])]
         except ValidationError as error:
             raise Refused(400, reason_of(error)) from None
-        answers = [await run_in_threadpool(self._accept, one) for one in submitted]
+        answers = await run_in_threadpool(self._accept, submitted)
         done = all(answer.status == "done" for answer in answers)
         shown = [answer.model_dump(mode="json") for answer in answers]
         return JSONResponse(shown if several else shown[0], 200 if done else 202)
@@ -129,12 +135,16 @@ class Service:
         """`?wait=SECONDS`: answer when it is graded, or after that time."""
         self._authorize(request)
         try:
-            wait_s = min(float(request.query_params.get("wait", "0")), MOST_WAIT_S)
+            wait_s = float(request.query_params.get("wait", "0"))
         except ValueError:
-            raise Refused(400, "wait: give seconds") from None
+            wait_s = math.nan
+        if not math.isfinite(wait_s):
+            raise Refused(400, "wait: give seconds")
         key = request.path_params["key"]
-        known = key.isalnum()
-        answer = await run_in_threadpool(self._book.answer, key, wait_s) if known else None
+        give_up = time.monotonic() + min(wait_s, MOST_WAIT_S)
+        while self._book.under_way(key) and time.monotonic() < give_up:  # a thread would be held meanwhile
+            await asyncio.sleep(_POLL_S)
+        answer = await run_in_threadpool(self._book.answer, key) if key.isalnum() else None
         if answer is None:
             raise Refused(404, "no such order")
         return JSONResponse(answer.model_dump(mode="json"))
@@ -161,9 +171,9 @@ class Service:
             given=given,
         )
 
-    def _accept(self, submission: Submission) -> Answer:
+    def _accept(self, submitted: Sequence[Submission]) -> list[Answer]:
         try:
-            return self._book.accept(self._order(submission))
+            return self._book.accept_all([self._order(one) for one in submitted])
         except QueueFull:
             raise Refused(429, "the queue is full", {"Retry-After": _RETRY_S}) from None
 
@@ -177,8 +187,8 @@ async def _body(request: Request) -> Any:
             raise Refused(413, f"a request has at most {MOST_BYTES >> 20} MiB")
     try:
         return json.loads(held)
-    except ValueError:
-        raise Refused(400, "the body is not JSON") from None
+    except (ValueError, RecursionError):
+        raise Refused(400, "the body is not JSON, or nested too deeply") from None
 
 
 async def _unknown(request: Request, error: Exception) -> Response:

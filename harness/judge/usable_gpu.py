@@ -114,7 +114,7 @@ def refused(uuid: str) -> str | None:
         gpus = find_gpus()
         owners = {name: gpu for gpu in gpus for name in (gpu.uuid, *(part.uuid for part in gpu.instances))}
         gpu = owners.get(uuid) or slot_named(uuid, gpus).gpu
-        why = _shared_or_closed(gpu)
+        why = ruled_out(gpu)
         if why is not None:
             return why
         if torch.version.cuda is None:
@@ -128,7 +128,7 @@ def refused(uuid: str) -> str | None:
     return None
 
 
-def _shared_or_closed(gpu: HostGpu) -> str | None:
+def ruled_out(gpu: HostGpu) -> str | None:
     """Why the kind or the mode of a GPU rules it out, and what to do; None if it does not."""
     if gpu.capability != CAPABILITY:
         has, wants = (f"{major}.{minor}" for major, minor in (gpu.capability, CAPABILITY))

@@ -123,7 +123,8 @@ class MachineFacts(Record):
 
     @property
     def digest(self) -> str:
-        return digest_of(self.model_dump())[:12]
+        """Of the kind of machine: the same for all its GPUs, which are of one model."""
+        return digest_of(self.model_dump() | {"gpu_uuid": None})[:12]
 
 
 class RunSettings(Record):

@@ -199,13 +199,9 @@ def carry_out(store: RunStore, keys: Sequence[TrialKey], begin: Begin, context: 
         finished = sum(not trial.infra for trial in store.load())  # lost trials are run again
         say(f"run {store.folder}: {len(keys)} trials, {finished} finished before")
         models = len({key.model for key in keys})
-        with context.display.trials(len(keys), finished, models) as observer:
+        with context.display.trials(len(keys), finished, models) as observer, setup.noting(store.note):
             executor = LocalExecutor(max(context.connections, setup.at_once))
-            try:
-                result = runner.execute(executor, observer, context.max_wall_s)
-            finally:
-                for note in setup.notes:
-                    store.note(note)
+            result = runner.execute(executor, observer, context.max_wall_s)
     if result.stopped is not None:
         say(f"stopped: {result.stopped}; {result.owed} trials are owed")
     return result

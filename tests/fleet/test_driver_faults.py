@@ -13,26 +13,19 @@ from typing import Any
 
 import pytest
 
-ray = pytest.importorskip("ray", reason="needs Ray (pip install 'liftbench[ray]')")
-
 from tests.fakes.processes import processes_naming
 from tests.fakes.tiny import project_reply, record, write_skill, write_tasks
-from tests.fleet.test_faults import HOST, until
+from tests.fleet.cluster import HOST, nothing_left, three_nodes, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 RUNS = 3
 
 
 @pytest.fixture
-def cluster() -> Iterator[Any]:
-    """A head without work, and two nodes; this process stays outside."""
-    from ray.cluster_utils import Cluster as TestCluster
-
-    made = TestCluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
-    made.add_node(num_cpus=1)
-    made.add_node(num_cpus=1)
-    yield made
-    made.shutdown()
+def cluster(tmp_path: Path) -> Iterator[Any]:
+    """This process stays outside."""
+    with nothing_left(tmp_path), three_nodes() as made:
+        yield made
 
 
 class Command:
@@ -94,7 +87,7 @@ def test_a_lost_head_loses_no_trial(cluster: Any, tmp_path: Path) -> None:
     until(command.stored, 120)
     cluster.head_node.kill_all_processes(check_alive=False, allow_graceful=False)
     code = driver.wait(timeout=240)
-    until(lambda: not processes_naming(HOST), 90)
+    until(lambda: not processes_naming(HOST))
     kept = len(command.stored())
     assert kept > 0
     if code != 0:

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.errors import DeviceLost, InfraError, NoGraderLeft, SandboxError
+from harness.errors import DeviceLost, InfraError, NoGraderLeft, SandboxError, UsageError
 from harness.fleet import pool as pool_module
 from harness.fleet.host_process import MemberLost
-from harness.fleet.messages import Order
+from harness.fleet.messages import Failure, HostFacts, Order
 from harness.fleet.pool import GraderPool, Place
 from harness.records import Project, ProjectFile
 from harness.suite.catalogue import LoadedTask, load_task
@@ -139,6 +139,70 @@ def test_graders_that_fail_again_and_again_are_left_out(task: LoadedTask) -> Non
         with pytest.raises(NoGraderLeft, match="sick: no memory; good: nothing more can be started"):
             pool.grade(PROJECT, task)
         assert "sick is left out: no memory" in pool.notes
+
+
+def test_a_grader_that_is_refused_is_not_tried_again(task: LoadedTask) -> None:
+    """A GPU in MIG mode will be in it two seconds later: its place is left out at once, with the reason."""
+    [good] = gpus(fine)
+    refusal = Failure.of(UsageError("GPU-1 is in MIG mode")).error()
+    opened: list[FakeMember] = []
+
+    def sick() -> FakeMember:
+        opened.append(FakeMember(refusal, fine))
+        return opened[-1]
+
+    with closing(made(Place("GPU 1", sick, at_once=1), place("good", good))) as pool:
+        until(lambda: pool.notes)
+        pool.grade(PROJECT, task)
+        assert pool.notes == ["GPU 1 is left out: GPU-1 is in MIG mode"]
+        assert len(opened) == 1
+    with pytest.raises(NoGraderLeft, match="GPU 1: GPU-1 is in MIG mode"):
+        made(Place("GPU 1", sick, at_once=1))
+
+
+def test_a_closed_pool_opens_nothing_more() -> None:
+    """A grader that is being started is killed, and one that was to be started again is not."""
+    [good] = gpus(fine)
+    opened: list[str] = []
+
+    class Starting(FakeMember):
+        def facts(self) -> HostFacts:
+            self.killed.wait()
+            raise MemberLost("killed")
+
+    def never() -> FakeMember:
+        opened.append("again")
+        raise SandboxError("no memory")
+
+    slow = Starting(DRIVER, fine)
+    pool = made(place("good", good), Place("slow", lambda: slow, 1), Place("sick", never, 1))
+    until(lambda: pool._starting == [slow] and opened)
+    pool.close()
+    assert slow.killed.is_set()
+    count = len(opened)
+    assert not any(opener.is_alive() for opener in pool._openers)
+    assert len(opened) == count
+
+
+def test_what_happens_to_graders_is_noted_when_it_happens(task: LoadedTask) -> None:
+    """A run that is killed keeps its notes; they begin with what happened before it."""
+    a, b = gpus(first_fails(MemberLost("ended")), fine)
+    stored: list[str] = []
+    full: list[str] = []
+
+    def cannot(line: str) -> None:
+        raise OSError("no space left")
+
+    with closing(GraderPool([place("a", a, b)], DRIVER, full.append)) as pool:
+        with pool.noting(stored.append):
+            pool.grade(PROJECT, task)
+            assert stored == pool.notes == ["a failed and is started again: ended"]
+        with pool.noting(stored.append):
+            assert stored == pool.notes * 2
+        with pool.noting(lambda line: None):
+            pool._told = cannot
+            pool._note("GPU 2 is left out")
+        assert full[-2:] == ["what happened to a grader cannot be stored: no space left", "GPU 2 is left out"]
 
 
 def test_nothing_is_opened_where_no_grader_works() -> None:

@@ -8,6 +8,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -121,6 +122,9 @@ def test_tasks_are_listed_with_their_prompts(tmp_path: Path, tasks: dict[str, Lo
         ({"task": "t/none", "reply": "x"}, 400, "no task 't/none'"),
         ({"task": "t/scale", "files": {"../x": ""}}, 400, "leaves the project"),
         ({"task": "t/scale", "reply": "\ud800"}, 400, "half of a character"),
+        (b"[" * 200_000, 400, "nested too deeply"),
+        ([{"task": "t/scale", "reply": "x"}] * 11, 413, "at most 10"),
+        ([{"task": "t/scale", "reply": "x"}, {"task": "t/none", "reply": "x"}], 400, "no task"),
         (b" " * (33 << 20), 413, "32 MiB"),
     ],
 )
@@ -137,6 +141,35 @@ def test_bad_requests_say_what_is_wrong(
             assert got == status
             assert said in answer["error"]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_list_that_the_queue_cannot_take_is_refused_whole(
+    tmp_path: Path, tasks: dict[str, LoadedTask]
+) -> None:
+    """Nothing of it is accepted, so that it can be sent again; what is known already takes no room."""
+    slow = Slow()
+    with served(book_of(tmp_path, tasks, slow, most=3), tasks) as url:
+        a, b, c, d = ({"task": "t/scale", "files": {"build.toml": word}} for word in "abcd")
+        assert ask(f"{url}/grades", [a, b])[0] == 202
+        assert ask(f"{url}/grades", [c, d])[0] == 429
+        assert ask(f"{url}/health")[1]["waiting"] == len(list(tmp_path.glob("*/*/order.json"))) == 2
+        assert ask(f"{url}/grades", [b, c, c])[0] == 202
+        slow.go.set()
+
+
+def test_those_that_wait_hold_nobody_up(tmp_path: Path, tasks: dict[str, LoadedTask]) -> None:
+    """While more clients wait for a grade than there are threads, an order is accepted and a wait can end."""
+    slow = Slow()
+    with served(book_of(tmp_path, tasks, slow), tasks) as url, ThreadPoolExecutor(60) as pool:
+        key = ask(f"{url}/grades", {"task": "t/scale", "reply": "a"})[1]["id"]
+        waiting = [pool.submit(ask, f"{url}/grades/{key}?wait=60") for _ in range(60)]
+        assert ask(f"{url}/grades", {"task": "t/scale", "files": {"build.toml": "b"}})[0] == 202
+        assert ask(f"{url}/grades/{key}?wait=0.2")[1]["status"] in ("queued", "running")
+        for wrong in ("nan", "inf", "soon"):
+            assert ask(f"{url}/grades/{key}?wait={wrong}")[0] == 400
+        assert not any(one.done() for one in waiting)
+        slow.go.set()
+        assert {one.result()[1]["status"] for one in waiting} == {"done"}
 
 
 def test_without_the_token_nothing_is_told(tmp_path: Path, tasks: dict[str, LoadedTask]) -> None:
@@ -166,6 +199,10 @@ class Slow(FakeGrader):
     def no_project(self, finding: Finding, loaded: LoadedTask) -> Any:
         self.go.wait()
         return super().no_project(finding, loaded)
+
+    def grade(self, *given: Any, **more: Any) -> Any:
+        self.go.wait()
+        return super().grade(*given, **more)
 
 
 def test_a_full_queue_refuses_and_a_restart_loses_nothing(

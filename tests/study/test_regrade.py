@@ -71,7 +71,12 @@ def context(folder: Path, grader: Any) -> RunContext:
     sandbox = SimpleNamespace(name="bubblewrap", facts=dict, stop=lambda: None)
     machine = MACHINE.model_copy(update={"gpu": "NVIDIA H100"})
     setup: Any = SimpleNamespace(
-        sandbox=sandbox, grader=grader, machine=machine, stop=lambda: None, at_once=1, notes=()
+        sandbox=sandbox,
+        grader=grader,
+        machine=machine,
+        stop=lambda: None,
+        at_once=1,
+        noting=lambda note: nullcontext(),
     )
     return RunContext(setup, {}, folder / "runs", None, 1, Quiet())
 
