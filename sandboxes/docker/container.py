@@ -34,7 +34,7 @@ from sandboxes.scratch import remove_tree
 _READY_S: Final = 120.0
 _POLL_S: Final = 0.25
 _WAIT_S: Final = 10.0  # an engine that is silent for so long after a container's end hangs
-_SEEN_S: Final = 3.0  # after this an engine has seen a container's end
+_SEEN_S: Final = 3.0  # after this an engine has seen a container's end, and has its output
 _RECHECK_S: Final = 0.3  # after this an engine that stops, or removes a container, is seen to do so
 # The engine's own list, and pressure triggers, by which any user may give a kernel thread work.
 _READ_ONLY_PATHS: Final = [
@@ -294,6 +294,13 @@ class Container:
         return list(tree_of(self._first)) if self._group is None else self._group.members()
 
     def startup_output(self) -> str:
+        """What it has written. An engine may have it only a while after the end."""
+        deadline = time.monotonic() + _SEEN_S
+        while not (output := self._log()) and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
+        return output
+
+    def _log(self) -> str:
         try:
             text: bytes = self._engine.api.logs(self.name, tail=_LOG_LINES)
         except ENGINE_ERRORS as error:
