@@ -72,6 +72,7 @@ def test_the_published_figures_are_those_of_the_program(row: Row, counts: tuple[
             assert published <= 0.025
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("lift", "n_families", "base_rate"), [(0.1, 10, 0.5), (0.0, 6, 0.5), (0.0, 10, 0.2)])
 def test_raw_repeats_cover_the_true_lift_and_null_skills_rarely_help(
     lift: float, n_families: int, base_rate: float, record_property: Note
@@ -164,6 +165,7 @@ def test_looking_again_at_halved_levels_keeps_the_error_below_5_percent(record_p
     assert plain / 400 >= 0.09
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("effect", "sd", "families"), [(0.24, 0.3, 15), (0.36, 0.5, 18)])
 def test_a_study_of_the_planned_size_finds_the_effect(
     effect: float, sd: float, families: int, record_property: Note
