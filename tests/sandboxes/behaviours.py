@@ -321,7 +321,7 @@ channel.send(b"2")
         assert facts.output.startswith("True __main__ True ['word'] False True\n")
         assert facts.output.rstrip().endswith("OSError: mine")
 
-    def test_failures_before_the_job_are_ours(self, temporary: Path, start: Starter, tmp_path: Path) -> None:
+    def test_failures_before_the_job_are_ours(self, tmp_path: Path, temporary: Path, start: Starter) -> None:
         """A missing program, input or preloaded module raises SandboxError, and nothing is left."""
         with pytest.raises(SandboxError, match=r"No such file.*/no/such/program"):
             start("", argv=["/no/such/program"])
