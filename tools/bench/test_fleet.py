@@ -23,7 +23,7 @@ from harness.fleet.opening import PoolSetup, open_pool
 from harness.fleet.pool import GraderPool, Place
 from harness.records import Project, ProjectFile
 from harness.suite.catalogue import expert_project, load_task, select_tasks
-from tests.fakes.overlays import TASKS
+from tests.fakes.overlays import TASKS, ZOO, overlaid
 from tests.fleet.members import DRIVER, FakeMember, with_gpu
 
 DEVICE_S = 0.1
@@ -89,9 +89,7 @@ def test_scaling(benchmark: Any, emulated: tuple[HostSpec, list[float]], graders
     """Samples per hour of real grader processes with emulated GPUs, builds and kernels cached. Each takes a
     core and more, so that efficiency is also given beside what the cores of this machine allow."""
     spec, rates = emulated
-    [loaded] = select_tasks(["l1/rms_norm"])
-    project = expert_project(loaded.task)
-    assert project is not None
+    loaded, project = load_task(TASKS / "t/scale"), overlaid(ZOO / "base_cuda", {})
     with closing(_opened(spec, graders)) as setup, ThreadPoolExecutor(graders) as many:
         assert setup.grader.grade(project, loaded).emulated is not None  # fills the cache
         before, start = sum(map(_cpu_s, _pids(setup))), time.monotonic()
