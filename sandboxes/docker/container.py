@@ -35,7 +35,7 @@ _READY_S: Final = 120.0
 _POLL_S: Final = 0.25
 _WAIT_S: Final = 10.0  # an engine that is silent for so long after a container's end hangs
 _SEEN_S: Final = 3.0  # after this an engine has seen a container's end, and has its output
-_RECHECK_S: Final = 0.3  # after this an engine that stops, or removes a container, is seen to do so
+_RECHECK_S: Final = 1.0  # after this an engine that stops, or removes a container, is seen to do so
 # The engine's own list, and pressure triggers, by which any user may give a kernel thread work.
 _READ_ONLY_PATHS: Final = [
     *("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"),
