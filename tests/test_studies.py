@@ -108,9 +108,13 @@ def test_the_figures_of_every_part_stand_in_the_text(report: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("part", "briefing", "repeats"), [("recording-contract", "contract", 1)], ids=lambda value: str(value)
+    ("part", "briefing", "repeats", "skills"),
+    [("recording-contract", "contract", 2, (BUILDER, STALE)), ("recording-full", "full", 1, (STALE,))],
+    ids=["contract", "full"],
 )
-def test_every_prompt_of_the_cuda_study_has_its_reply(part: str, briefing: Briefing, repeats: int) -> None:
+def test_every_prompt_of_the_cuda_study_has_its_reply(
+    part: str, briefing: Briefing, repeats: int, skills: tuple[str, ...]
+) -> None:
     """Every planned cell of each recorded repeat was answered, to the very prompt, and nothing else."""
     tasks = select_tasks([], CUDA / "tasks")
     recording = load(CUDA / part)
@@ -118,13 +122,13 @@ def test_every_prompt_of_the_cuda_study_has_its_reply(part: str, briefing: Brief
     assert {t.task.id: t.task.digest for t in tasks} == recording.manifest.tasks
     model = ReplayModel(ModelSpec(name=f"replay/{CUDA / part}"))
     asked = {}
-    for name, with_placebo in ((BUILDER, True), (STALE, False)):
-        arms = make_arms([load_skill(str(CUDA / "skills" / name)).skill], with_placebo=with_placebo)
+    for name in skills:
+        arms = make_arms([load_skill(str(CUDA / "skills" / name)).skill], with_placebo=name == BUILDER)
         assert arms.digests.items() <= recording.manifest.skills.items()
         for loaded, arm, repeat in itertools.product(tasks, arms.arms, range(repeats)):
             told = {"sampling": Sampling(), "repeat": repeat, "briefing": briefing}
-            skills = [arms.library[digest] for digest in arm.skills]
-            request = make_request(loaded.task, "cuda", arm, skills, **told)
+            texts = [arms.library[digest] for digest in arm.skills]
+            request = make_request(loaded.task, "cuda", arm, texts, **told)
             asked[loaded.task.id, arm.id, repeat] = model.complete(request)
     assert len(asked) == len(recording.replies)
     assert {reply.model_label for reply in asked.values()} == {"claude (exact version unknown)"}
