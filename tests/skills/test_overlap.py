@@ -161,6 +161,7 @@ def replies() -> Iterator[tuple[LoadedTask, Project]]:
                 yield TASKS[path.parts[-3].replace("__", "/")], parsed
 
 
+@pytest.mark.slow
 def test_no_recorded_reply_is_flagged() -> None:
     """Models that have seen none of it share a few rows of idiom: the figures that docs/judging.md has."""
     found = [provenance(parsed, loaded) for loaded, parsed in replies()]
