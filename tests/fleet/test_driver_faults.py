@@ -17,7 +17,7 @@ from tests.fakes.processes import processes_naming
 from tests.fakes.tiny import project_reply, record, write_skill, write_tasks
 from tests.fleet.cluster import HOST, nothing_left, three_nodes, until
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.filterwarnings("ignore")]
 RUNS = 3
 
 

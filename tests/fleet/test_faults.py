@@ -28,7 +28,7 @@ from tests.fakes.nvml import WHOLE, compile_nvml
 from tests.fakes.overlays import TASKS, ZOO, overlaid, zoo_project
 from tests.fleet.cluster import HOST, join, nothing_left, ray, three_nodes, until
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.filterwarnings("ignore")]
 AGAIN = "failed and is started again"
 
 
