@@ -18,7 +18,7 @@ os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"
 ray = pytest.importorskip("ray", reason="needs Ray (pip install 'liftbench[ray]')")
 
 from sandboxes.cgroups import Cgroups
-from sandboxes.orphans import is_orphan
+from sandboxes.orphans import is_orphan, remove_orphans
 from tests.fakes.processes import processes_naming
 
 HOST = "harness.fleet.host"
@@ -66,9 +66,14 @@ def abandoned_groups() -> set[str]:
 
 
 @contextmanager
-def nothing_left(folder: Path) -> Iterator[None]:
-    """Afterwards no grader process, nothing that works in the folder, and no control group is left."""
+def nothing_left(folder: Path, *, next_start: bool = False) -> Iterator[None]:
+    """Afterwards no grader process, nothing that works in the folder, and no control group is left.
+
+    `next_start`: groups of killed graders are removed by the next start on their node, which is tried here.
+    """
     before = abandoned_groups()
     yield
     until(lambda: not processes_naming(HOST) and not processes_naming(str(folder)))
+    if next_start:
+        remove_orphans(groups=Cgroups.find())
     until(lambda: abandoned_groups() <= before)

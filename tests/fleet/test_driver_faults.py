@@ -24,7 +24,7 @@ RUNS = 3
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Any]:
     """This process stays outside."""
-    with nothing_left(tmp_path), three_nodes() as made:
+    with nothing_left(tmp_path, next_start=True), three_nodes() as made:
         yield made
 
 
