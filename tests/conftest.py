@@ -19,8 +19,6 @@ from tests.fakes.zoo import HURRIED
 
 MOST_CPU_S = 3.0
 """CPU time of one unmarked test's call, reaped children included; setup and fixtures do not count."""
-STRETCH = 2.5
-"""CPU time grows where other programs share the cores; up to 2.1 times was seen."""
 COSTLY = ("slow", "alone", "docker", "gpu", "browser", "ray")
 
 
@@ -43,7 +41,7 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     used = _cpu_s() - before
     item.user_properties.append(("cpu_s", round(used, 2)))
     allowed = any(item.get_closest_marker(name) for name in COSTLY)
-    if used > MOST_CPU_S * STRETCH and not allowed:
+    if used > MOST_CPU_S and not allowed:
         pytest.fail(
             f"took {used:.1f} CPU-seconds: mark it slow, or make it faster than {MOST_CPU_S:g}", pytrace=False
         )
