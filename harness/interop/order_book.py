@@ -111,7 +111,7 @@ class OrderBook:
         self._say = say
         self._todo: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._status: dict[str, Status] = {}
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
         self._closed = False
         self.lost: str | None = None
         """Why nothing can be graded any more."""
@@ -133,13 +133,9 @@ class OrderBook:
         """Whether waiting may bring its grade. Takes no lock, and reads nothing from disk."""
         return key in self._status and not self._closed
 
-    def accept(self, order: GradeOrder) -> Answer:
-        """Store an order and queue it, unless it is known. Raises QueueFull, OSError."""
-        return self.accept_all([order])[0]
-
     def accept_all(self, orders: Sequence[GradeOrder]) -> list[Answer]:
-        """Accept all of them, or none. Raises QueueFull, OSError."""
-        with self._changed:
+        """Store and queue those that are not known yet: all, or none. Raises QueueFull, OSError."""
+        with self._lock:
             known = {order.id: self.answer(order.id) for order in orders}
             new = {o.id: o for o in orders if (found := known[o.id]) is None or found.unscored is not None}
             if len(self._status) + len(new) > self.most_waiting and new:
@@ -152,11 +148,9 @@ class OrderBook:
                 known[key] = Answer(id=key, status="queued")
         return [answer for order in orders if (answer := known[order.id]) is not None]
 
-    def answer(self, key: str, wait_s: float = 0.0) -> Answer | None:
-        """What is known of an order, after at most `wait_s`; None if it was never accepted."""
-        with self._changed:
-            if wait_s:  # which gives up the lock
-                self._changed.wait_for(lambda: key not in self._status or self._closed, wait_s)
+    def answer(self, key: str) -> Answer | None:
+        """What is known of an order; None if it was never accepted."""
+        with self._lock:
             status = self._status.get(key)
         if status is not None:
             return Answer(id=key, status=status)
@@ -167,9 +161,8 @@ class OrderBook:
 
     def close(self) -> None:
         """Begin nothing more; what is under way stays accepted."""
-        with self._changed:
+        with self._lock:
             self._closed = True
-            self._changed.notify_all()
 
     def _place(self, key: str) -> Path:
         return self._folder / key[:2] / key
@@ -193,9 +186,8 @@ class OrderBook:
                 time.sleep(_PAUSE_S)
                 self._enqueue(key)
                 continue
-            with self._changed:
+            with self._lock:
                 self._status.pop(key, None)
-                self._changed.notify_all()
 
     def _graded(self, key: str) -> Answer | None:
         """The answer; None where nothing can be graded any more, and the order is kept."""

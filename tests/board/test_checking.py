@@ -1,9 +1,9 @@
-"""`board check --regrade` with a grader of ours at the seam."""
+"""`board check --regrade` with a fake grader at the seam."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,26 +16,13 @@ from harness.board.submission import pack
 from harness.errors import SandboxError, UsageError
 from harness.outcome import Cause
 from harness.records import Finding, Grade, Project, TrialKey
-from harness.study.run import Observer
 from harness.suite.catalogue import LoadedTask
 from tests.board.runs import shipped, submitted
-from tests.fakes.trials import Silent
+from tests.fakes.trials import Quiet
 from tests.report import factories as make
 
 pytestmark = pytest.mark.slow
 Made = Callable[[TrialKey], Grade]
-
-
-class Quiet:
-    """A display that shows nothing."""
-
-    def say(self, text: str) -> None: ...
-
-    def waiting(self, what: str) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    def trials(self, planned: int, finished: int, models: int) -> AbstractContextManager[Observer]:
-        return nullcontext(Silent())
 
 
 class Grader:
@@ -62,8 +49,8 @@ def checked(folder: Path, made: Made, gpu: str | None = "NVIDIA H200") -> tuple[
     grader = Grader(made)
     sandbox = SimpleNamespace(name="docker", facts=dict, stop=lambda: None)
     setup: Any = SimpleNamespace(
-        sandbox=sandbox, grader=grader, machine=make.machine(gpu), stop=lambda: None, at_once=1, notes=(),
-        close=lambda: None,
+        sandbox=sandbox, grader=grader, machine=make.machine(gpu), stop=lambda: None, at_once=1,
+        noting=lambda note: nullcontext(), close=lambda: None,
     )  # fmt: skip
     tasks = shipped().tasks
     how = Regrading(lambda names, _: [tasks[n] for n in names], lambda _: setup, folder / "again", Quiet())

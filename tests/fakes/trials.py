@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from harness.records import (
     Usage,
 )
 from harness.study.plan import plan
-from harness.study.run import Asking, Runner
+from harness.study.run import Asking, Observer, Runner
 from harness.study.store import RunStore
 from harness.suite.catalogue import LoadedTask
 
@@ -196,6 +197,18 @@ class Silent:
     def stage(self, key: TrialKey, stage: str) -> None: ...
 
     def finished(self, trial: TrialRecord) -> None: ...
+
+
+class Quiet:
+    """A display that shows nothing."""
+
+    def say(self, text: str) -> None: ...
+
+    def waiting(self, what: str) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def trials(self, planned: int, finished: int, models: int) -> AbstractContextManager[Observer]:
+        return nullcontext(Silent())
 
 
 class FailsAt:

@@ -18,7 +18,7 @@ import uvicorn
 
 from examples.liftbench_client import Client
 from harness.errors import NoGraderLeft, SandboxError
-from harness.interop.order_book import GradeOrder, OrderBook, QueueFull, Rewards
+from harness.interop.order_book import Answer, GradeOrder, OrderBook, QueueFull, Rewards
 from harness.interop.service import Service
 from harness.outcome import Cause
 from harness.records import Finding
@@ -205,20 +205,33 @@ class Slow(FakeGrader):
         return super().grade(*given, **more)
 
 
+def accept(book: OrderBook, given: GradeOrder) -> Answer:
+    """One order."""
+    return book.accept_all([given])[0]
+
+
+def answered(book: OrderBook, key: str) -> Answer | None:
+    """What is known of an order when it is finished, or after 30 s."""
+    give_up = time.monotonic() + 30.0
+    while book.under_way(key) and time.monotonic() < give_up:
+        time.sleep(0.01)
+    return book.answer(key)
+
+
 def test_a_full_queue_refuses_and_a_restart_loses_nothing(
     tmp_path: Path, tasks: dict[str, LoadedTask]
 ) -> None:
     """Above its limit a book refuses; the next process grades what the first accepted."""
     slow = Slow()
     first = book_of(tmp_path, tasks, slow, most=2)
-    keys = [first.accept(order(tasks, words)).id for words in ("a", "b")]
+    keys = [accept(first, order(tasks, words)).id for words in ("a", "b")]
     with pytest.raises(QueueFull):
-        first.accept(order(tasks, "c"))
-    assert first.accept(order(tasks, "a")).status in ("queued", "running")  # known already
+        accept(first, order(tasks, "c"))
+    assert accept(first, order(tasks, "a")).status in ("queued", "running")  # known already
     first.close()
     second = book_of(tmp_path, tasks, FakeGrader(), most=1)
     for key in keys:
-        answer = second.answer(key, 30.0)
+        answer = answered(second, key)
         assert answer is not None
         assert answer.rewards.correct == 0.0
     slow.go.set()
@@ -238,12 +251,12 @@ def test_our_own_failure_is_unscored_and_may_be_ordered_again(
             return super().no_project(finding, loaded)
 
     book = book_of(tmp_path, tasks, Failing())
-    key = book.accept(order(tasks, "a")).id
-    answer = book.answer(key, 30.0)
+    key = accept(book, order(tasks, "a")).id
+    answer = answered(book, key)
     assert answer is not None
     assert (answer.unscored, answer.rewards) == ("no memory", Rewards())
-    book.accept(order(tasks, "a"))
-    answer = book.answer(key, 30.0)
+    accept(book, order(tasks, "a"))
+    answer = answered(book, key)
     assert answer is not None
     assert answer.unscored is None
 
@@ -271,10 +284,10 @@ def test_a_full_disk_and_a_strange_order_stop_no_thread(
     given = order(tasks, "a")
     blocked = tmp_path / given.id[:2] / given.id / "grade.json"
     book = book_of(tmp_path, tasks, Full())
-    found = book.answer("abcd", 30.0)
+    found = answered(book, "abcd")
     assert found is not None and (found.unscored or "").startswith("the order cannot be read")
-    book.accept(given)
-    answer = book.answer(given.id, 30.0)
+    accept(book, given)
+    answer = answered(book, given.id)
     assert answer is not None and answer.grade is not None
 
 
@@ -286,10 +299,10 @@ def test_orders_are_kept_when_all_graders_are_lost(tmp_path: Path, tasks: dict[s
             raise NoGraderLeft("no grader is left (head lost)")
 
     book = book_of(tmp_path, tasks, Lost())
-    key = book.accept(order(tasks, "a")).id
-    assert book.answer(key, 30.0) is None
+    key = accept(book, order(tasks, "a")).id
+    assert answered(book, key) is None
     assert book.lost == "no grader is left (head lost)"
-    answer = book_of(tmp_path, tasks, FakeGrader()).answer(key, 30.0)
+    answer = answered(book_of(tmp_path, tasks, FakeGrader()), key)
     assert answer is not None
     assert answer.status == "done"
 

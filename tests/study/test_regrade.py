@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +17,7 @@ from harness.records import Reply, Request, RunRecord, Target
 from harness.study.executor import LocalExecutor
 from harness.study.plan import run_hash
 from harness.study.regrade import read_source, regrade
-from harness.study.run import Observer, RunContext
+from harness.study.run import RunContext
 from harness.study.store import RunStore
 from harness.suite.catalogue import LoadedTask, select_tasks
 from tests.fakes.trials import (
@@ -27,6 +27,7 @@ from tests.fakes.trials import (
     FailsAt,
     FakeGrader,
     FakeModel,
+    Quiet,
     Silent,
     config,
     reply,
@@ -37,18 +38,6 @@ from tests.fakes.trials import (
 LOADED = select_tasks(list(TASKS))
 BY_ID = {t.task.id: t for t in LOADED}
 PROJECT = "```toml build.toml\n[general]\n# {}\n```\n"
-
-
-class Quiet:
-    """A display that shows nothing."""
-
-    def say(self, text: str) -> None: ...
-
-    def waiting(self, what: str) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    def trials(self, planned: int, finished: int, models: int) -> AbstractContextManager[Observer]:
-        return nullcontext(Silent())
 
 
 def record(**changes: Any) -> RunRecord:
