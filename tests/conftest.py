@@ -47,6 +47,13 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
         )
 
 
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Names a failure when it happens, so that a run that is stopped from outside has named what failed."""
+    if report.failed:
+        crash = getattr(report.longrepr, "reprcrash", report.longrepr)
+        print(f"\nFAILED {report.nodeid}: {str(getattr(crash, 'message', crash))[:300]}", flush=True)
+
+
 @pytest.fixture(scope="session")
 def toolchain() -> Toolchain:
     """What this machine builds with; a test that needs it is skipped where it cannot build for the CPU."""
