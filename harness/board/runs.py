@@ -145,9 +145,8 @@ class BoardRun:
             if (trial.key.model, trial.key.arm) == (model, arm):
                 words = "".join("".join(r.text for t in trial.turns for r in t.replies).split())
                 if len(words) >= _OWN_WORDS:
-                    yield hashlib.sha256(f"{trial.key.task}\0{words}".encode(errors="replace")).hexdigest()[
-                        :20
-                    ]
+                    said = f"{trial.key.task}\0{words}".encode(errors="replace")
+                    yield hashlib.sha256(said).hexdigest()[:20]
 
     def figures(self, model: str, arm: str) -> dict[str, Figure]:
         """By metric; without those that were not measured."""

@@ -8,10 +8,11 @@ import multiprocessing
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from harness.board.entries import Entry
+from harness.board.kept import Kept
 from harness.board.pages import Pages, cell_path, make_pages, write_cells
 from harness.board.runs import BoardRun, Suite
 from harness.board.submission import published
@@ -49,7 +50,7 @@ def build_site(
     return tables
 
 
-_Job = tuple[Path, Sequence[BoardRun], Suite | None]
+_Job = tuple[Kept, Sequence[BoardRun], Suite | None]
 _JOB: list[_Job] = []
 """What a process that reads runs was started with."""
 
@@ -61,19 +62,22 @@ def _begin(job: _Job) -> None:
 
 def _read(folder: Path, job: _Job | None = None) -> list[Claim]:
     """The claims of one run, whose cells are written."""
-    site, own, suite = job or _JOB[0]
+    kept, own, suite = job or _JOB[0]
+    if (claims := kept.read(folder)) is not None:
+        return claims
     one = published(folder)
     if one.run.regraded_from is not None:
         raise UsageError(f"{folder} was graded again: give it with --own, beside {one.run.regraded_from}")
     claims = claims_of(one, own, suite)
-    write_cells(site, one, [claim.entry for claim in claims], own)
+    write_cells(kept.site, one, [claim.entry for claim in claims], own)
+    kept.write(folder, claims)
     return claims
 
 
 def _claims(
     site: Path, folders: Sequence[Path], own: Sequence[BoardRun], suite: Suite | None
 ) -> Iterator[Claim]:
-    job, workers = (site, own, suite), min(os.cpu_count() or 1, len(folders) // _ALONE)
+    job, workers = (Kept.of(site, own, suite), own, suite), min(os.cpu_count() or 1, len(folders) // _ALONE)
     if workers < 2:
         for folder in folders:
             yield from _read(folder, job)
@@ -92,20 +96,15 @@ def _unlike(claims: list[Claim]) -> list[Claim]:
     for claim in claims:
         if claim.submitted and claim.entry.id in copies:
             raise UsageError(f"{claim.entry.run_id}: {copies[claim.entry.id]}")
-    return [
-        _with(
-            claim,
-            claim.entry.model_copy(update={"not_ranked": (*claim.entry.not_ranked, copies[claim.entry.id])}),
-        )
-        if claim.entry.id in copies
-        else claim
-        for claim in claims
-    ]
+    return [_unranked(claim, copies.get(claim.entry.id)) for claim in claims]
 
 
-def _with(claim: Claim, entry: Entry) -> Claim:
-    rows = tuple(row.model_copy(update={"not_ranked": entry.not_ranked}) for row in claim.kernels)
-    return Claim(**{**vars(claim), "entry": entry, "kernels": rows})
+def _unranked(claim: Claim, why: str | None) -> Claim:
+    if why is None:
+        return claim
+    reasons = (*claim.entry.not_ranked, why)
+    rows = tuple(row.model_copy(update={"not_ranked": reasons}) for row in claim.kernels)
+    return replace(claim, entry=claim.entry.model_copy(update={"not_ranked": reasons}), kernels=rows)
 
 
 def _write_entry(site: Path, pages: Pages, claim: Claim, table: Table) -> None:

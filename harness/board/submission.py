@@ -63,7 +63,7 @@ def pack(one: BoardRun, out: Path) -> Path:
         copy = target / path.relative_to(source)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, copy)
-    write_atomically(target / MANIFEST, json.dumps(_digests(target), indent=1) + "\n")
+    write_atomically(target / MANIFEST, json.dumps(file_digests(target), indent=1) + "\n")
     return target
 
 
@@ -75,7 +75,7 @@ def _packed(folder: Path) -> Iterator[Path]:
             yield path
 
 
-def _digests(folder: Path) -> dict[str, str]:
+def file_digests(folder: Path) -> dict[str, str]:
     files = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != MANIFEST)
     return {p.relative_to(folder).as_posix(): hashlib.sha256(p.read_bytes()).hexdigest() for p in files}
 
@@ -98,7 +98,7 @@ def read_submission(folder: Path) -> BoardRun:
             raise UsageError(f"{folder}: {inside!r} {why}")
         if size > MOST_BYTES:
             raise UsageError(f"{folder} holds more than {MOST_BYTES >> 20} MiB")
-    found = _digests(folder)
+    found = file_digests(folder)
     if found != stated:
         changed = sorted(set(found.items()) ^ _pairs(stated))
         raise UsageError(f"{folder}: not the files of {MANIFEST}: {', '.join(dict(changed)) or 'no mapping'}")
@@ -112,12 +112,17 @@ def _pairs(stated: object) -> set[tuple[str, str]]:
     return {(k, v) for k, v in stated.items() if isinstance(v, str)} if isinstance(stated, dict) else set()
 
 
+def has_submissions(folder: Path) -> bool:
+    """Whether it stands among submissions, and so is one."""
+    return any(folder.absolute().parent.glob(f"*/{MANIFEST}"))
+
+
 def published(folder: Path) -> BoardRun:
     """A run for the site. A submission, which any folder beside one is, is checked as by `board check`.
 
     Raises UsageError with its faults.
     """
-    if not any(folder.absolute().parent.glob(f"*/{MANIFEST}")):
+    if not has_submissions(folder):
         return read_run(folder)
     one = read_submission(folder)
     if faults := list(faults_of(one)):

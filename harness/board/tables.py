@@ -9,7 +9,7 @@ from typing import Final, Literal
 from harness import stats
 from harness.board.entries import Entry, entries_of
 from harness.board.kernels import KernelRow, kernel_rows, kernels_of
-from harness.board.ranks import Ranking, TaskMeans, ranked, task_means
+from harness.board.ranks import Ranking, ranked, task_means
 from harness.board.runs import BoardRun, Division, Suite
 from harness.board.submission import MANIFEST
 from harness.report.comparison_schema import ends
@@ -27,8 +27,8 @@ class Claim:
 
     entry: Entry
     submitted: bool
-    means: TaskMeans
-    """Of its division's metric."""
+    means: tuple[tuple[tuple[str, str], float], ...]
+    """By family and task, of its division's metric."""
     fast: tuple[tuple[float, ...], ...]
     """Family means of fast_p by threshold."""
     kernels: tuple[KernelRow, ...]
@@ -73,7 +73,7 @@ def claims_of(one: BoardRun, own: Sequence[BoardRun] = (), suite: Suite | None =
             Claim(
                 entry=entry,
                 submitted=(one.store.folder / MANIFEST).exists(),
-                means=task_means(metric.values(scores)),
+                means=tuple(task_means(metric.values(scores)).items()),
                 fast=tuple(tuple(family_means(fast_metric(p).values(scores))) for p in THRESHOLDS),
                 kernels=kernels_of(one, entry),
                 replies=tuple(one.replies(entry.model, entry.arm)),
@@ -120,7 +120,7 @@ def _table(
     families: Mapping[str, str],
 ) -> Table:
     own = [claim for claim in claims if claim.entry.division == division]
-    ranking = ranked({one.entry.id: one.means for one in own if not one.entry.not_ranked})
+    ranking = ranked({one.entry.id: dict(one.means) for one in own if not one.entry.not_ranked})
 
     def order(claim: Claim) -> tuple[object, ...]:
         entry = claim.entry

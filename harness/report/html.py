@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -47,11 +46,6 @@ CODES: Final[Mapping[Verdict, str]] = {
 
 def _when(stamp: str) -> str:
     return f"{stamp[:10]} {stamp[11:16]} UTC" if stamp[10:11] == "T" and stamp.endswith("Z") else stamp
-
-
-def _breakable(name: str) -> Markup:
-    """A name that may be broken after _ and /."""
-    return Markup(re.sub("([_/])", r"\1<wbr>", str(escape(clean(name)))))
 
 
 def question(summary: Summary) -> str:

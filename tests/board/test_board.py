@@ -12,11 +12,13 @@ import numpy as np
 import pytest
 
 from harness import stats
+from harness.board import kept
 from harness.board.entries import Entry, entries_of
 from harness.board.pages import cell_path, make_pages, regrade_command
 from harness.board.ranks import Rank, families_for, ranked, task_means
 from harness.board.runs import BoardRun, read_run
 from harness.board.site import build_site
+from harness.board.submission import published
 from harness.board.tables import Table, curve_of, tables_of
 from harness.cli.main import run as command
 from harness.errors import UsageError
@@ -159,6 +161,51 @@ def test_a_trial_that_is_scored_twice_is_not_ranked(tmp_path: Path) -> None:
     (table,) = build_site(tmp_path / "site", [folder])
     assert all(e.not_ranked == ("1 trial scored more than once",) for e in table.entries)
     assert "1 trial scored more than once" in (tmp_path / "site" / "index.html").read_text()
+
+
+def test_a_run_that_has_not_changed_is_not_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second build gives the same site; what changed is read, and a missing page is written."""
+    folder, other = (store(tmp_path, name, speed(2.0)) for name in ("one", "two"))
+    site, read = tmp_path / "site", list[str]()
+
+    def reading(one: Path) -> BoardRun:
+        read.append(one.name)
+        return published(one)
+
+    def build() -> list[str]:
+        read.clear()
+        build_site(site, [folder, other])
+        return list(read)
+
+    monkeypatch.setattr("harness.board.site.published", reading)
+    assert build() == ["one", "two"]
+    made = {path: path.read_bytes() for path in site.rglob("*") if path.is_file()}
+    assert build() == []
+    assert {path: path.read_bytes() for path in site.rglob("*") if path.is_file()} == made
+    next(path for path in made if "cells" in path.parts).unlink()
+    (site / "kept" / "two.json").write_text("[")
+    assert "two" in build()
+    path = folder / "trials.jsonl"
+    path.write_text(path.read_text().replace("2.18", "2.19"))
+    assert build() == ["one"]
+
+
+@pytest.mark.parametrize("beside", ["delisted.json", "one.audit.yaml", "two/manifest.json", "code"])
+def test_what_stands_beside_a_run_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beside: str
+) -> None:
+    """A reason, an audit, a submission that makes it one too, and another liftbench."""
+    folder = tmp_path / "one"
+    folder.mkdir()
+    before = kept.Kept.of(tmp_path, (), None)._stamp(folder)
+    if beside == "code":
+        monkeypatch.setattr(kept, "_code", lambda: "another")
+    else:
+        (tmp_path / beside).parent.mkdir(exist_ok=True)
+        (tmp_path / beside).write_text("{}")
+    assert kept.Kept.of(tmp_path, (), None)._stamp(folder) != before
 
 
 def test_tasks_are_those_of_the_board(tmp_path: Path) -> None:
@@ -428,6 +475,6 @@ def test_a_page_of_500_entries_is_below_a_megabyte(tmp_path: Path) -> None:
             entry = claim.entry.model_copy(update={"id": f"{claim.entry.arm[:4]}{number}"})
             made.append(type(claim)(**{**vars(claim), "entry": entry}))
     division, kernels = one.division, [row for row in skilled.kernels for _ in range(16)]
-    ranking = ranked({claim.entry.id: claim.means for claim in made[:50]})
+    ranking = ranked({claim.entry.id: dict(claim.means) for claim in made[:50]})
     table = Table(division, tuple(made), ranking, tuple(kernels))
     assert len(make_pages().division(table, curve_of(table)).encode()) < 1_000_000

@@ -17,8 +17,8 @@ from harness.board.site import build_site
 from harness.board.submission import (
     MANIFEST,
     MOST_FILE_BYTES,
-    _digests,
     faults_of,
+    file_digests,
     pack,
     published,
     read_submission,
@@ -40,7 +40,7 @@ def board(tmp_path: Path) -> Path:
 
 def seal(folder: Path) -> None:
     """Write the manifest again, as whoever edits a record would."""
-    (folder / MANIFEST).write_text(json.dumps(_digests(folder)))
+    (folder / MANIFEST).write_text(json.dumps(file_digests(folder)))
 
 
 def test_a_packed_run_is_what_the_board_reads(board: Path) -> None:

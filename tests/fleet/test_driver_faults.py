@@ -80,6 +80,7 @@ def test_a_killed_driver_leaves_nothing_and_the_same_command_completes_it(
     command.check_complete()
 
 
+@pytest.mark.exhaustive
 def test_a_lost_head_loses_no_trial(cluster: Any, tmp_path: Path) -> None:
     """The head's processes are killed: the run completes, or the same command does without a fleet."""
     command = Command(tmp_path)

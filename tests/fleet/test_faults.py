@@ -118,6 +118,7 @@ def test_a_killed_actor_costs_no_grade(fleet: PoolSetup, said: list[str]) -> Non
     assert [note for note in fleet.grader.notes if AGAIN in note and note in said]
 
 
+@pytest.mark.exhaustive
 def test_a_removed_node_costs_no_grade(cluster: Any, fleet: PoolSetup, said: list[str]) -> None:
     """The other node grades what was under way; a node that joins later takes its place."""
     node = cluster.list_all_nodes()[-1]
@@ -155,6 +156,7 @@ def test_a_hung_node_is_lost_within_our_own_limit(
     assert any(AGAIN in line and "no answer from its node" in line for line in said)
 
 
+@pytest.mark.exhaustive
 def test_a_full_object_store_stops_nothing_that_fits(fleet: PoolSetup) -> None:
     """An order of a megabyte fails for us while the store is full, small ones pass, and no grader is lost for
     it; afterwards the same order passes."""
@@ -204,6 +206,7 @@ def test_nodes_that_may_not_serve_are_left_out(
             cluster.remove_node(node, allow_graceful=False)
 
 
+@pytest.mark.exhaustive
 def test_on_the_emulated_gpu_builds_are_shipped_and_a_killed_actor_costs_no_grade(
     cluster: Any, connected: Cluster, said: list[str], tmp_path: Path, toolchain: Toolchain
 ) -> None:

@@ -182,7 +182,13 @@ def test_known_speed(gpu: Bench, facts: dict[str, Fact]) -> None:
 @pytest.mark.gpu(estimate_s=90.0)
 @pytest.mark.parametrize(
     "rows",
-    [pytest.param(rows, marks=pytest.mark.gpu(rank=13 if rows > 4096 else 4)) for rows in ROWS["cuda"]],
+    [
+        pytest.param(
+            rows,
+            marks=[pytest.mark.gpu(rank=13 if rows > 4096 else 4), *[pytest.mark.exhaustive] * (rows > 64)],
+        )
+        for rows in ROWS["cuda"]
+    ],
 )
 def test_aa(rows: int, gpu: Bench, facts: dict[str, Fact], benchmark: Any) -> None:
     """The null project, and one reference against itself, at one size."""

@@ -44,8 +44,13 @@ def ranked(first: int, later: int, more: int = 0) -> list[Any]:
         task: (first if task in FIRST_OF_FAMILY else later) + (index + 1) / 100
         for index, task in enumerate(EXPERTS)
     } | {FIRST_TASK: first}
+    others = set(EXPERTS) - FIRST_OF_FAMILY
     return [
-        pytest.param(task, marks=pytest.mark.gpu(rank=rank + more / 1000), id=task)
+        pytest.param(
+            task,
+            marks=[pytest.mark.gpu(rank=rank + more / 1000), *[pytest.mark.exhaustive] * (task in others)],
+            id=task,
+        )
         for task, rank in ranks.items()
     ]
 

@@ -49,13 +49,23 @@ FAST = ("does_not_compile", "does_not_import", "returns_constant", "segfaults", 
 """One real project for each verdict that needs no quiet machine; the others are slow."""
 
 
-def graded(name: str) -> ParameterSet:
-    """The row; where its timing is judged too, nothing else may run."""
-    alone = [pytest.mark.alone] if row(name).alone else []
+def graded(name: str, first: bool) -> ParameterSet:
+    """The row; where its timing is judged too, nothing else may run, and the first of its kind is enough."""
+    alone = [pytest.mark.alone, *[pytest.mark.exhaustive] * (not first)] if row(name).alone else []
     return pytest.param(name, marks=alone if name in FAST else [pytest.mark.slow, *alone])
 
 
-@pytest.fixture(params=[graded(name) for name in NAMES])
+def kind_of(name: str) -> tuple[object, ...]:
+    """What a row is expected to end with, and how."""
+    one = row(name)
+    numbers = (one.exploit or "").partition(",")[0]
+    return one.kind, numbers, one.cause, one.flag, one.most_speedup is not None, one.task, one.base
+
+
+FIRST = set({kind_of(name): name for name in reversed(NAMES)}.values())
+
+
+@pytest.fixture(params=[graded(name, name in FIRST) for name in NAMES])
 def seen(request: pytest.FixtureRequest, grader: Grader, hurried: Grader, honest: HonestScores) -> Seen:
     """A row, tried."""
     wanted = row(request.param)
