@@ -24,7 +24,6 @@ from harness.files import write_atomically
 from harness.records.base import digest_of
 
 _CLAIMS: Final = TypeAdapter(list[Claim])
-_CODE: Final = (".py", ".j2", ".css", ".js")
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,6 @@ class Kept:
         return cls(site, digest_of([_code(), graded, suite]))
 
     def _stamp(self, folder: Path) -> str:
-        """Raises OSError where a file cannot be read."""
         beside = (folder.with_name(folder.name + AUDIT), folder.with_name(DELISTED), folder / MANIFEST)
         words = [hashlib.sha256(one.read_bytes()).hexdigest() if one.is_file() else None for one in beside]
         return digest_of([self.context, folder.name, words, has_submissions(folder), file_digests(folder)])
@@ -58,11 +56,11 @@ class Kept:
 
     def write(self, folder: Path, claims: list[Claim]) -> None:
         place = self.site / "kept" / f"{folder.name}.json"
-        place.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(place, json.dumps([self._stamp(folder), _CLAIMS.dump_json(claims).decode()]))
 
 
 @cache
 def _code() -> str:
-    files = sorted(p for p in Path(harness.__file__).parent.rglob("*.*") if p.suffix in _CODE)
+    every = Path(harness.__file__).parent.rglob("*.*")
+    files = sorted(p for p in every if p.suffix in (".py", ".j2", ".css", ".js"))
     return hashlib.sha256(b"".join(p.read_bytes() for p in files)).hexdigest()

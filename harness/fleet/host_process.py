@@ -144,6 +144,8 @@ class HostProcess:
             for line in out:
                 self._heard_s = time.monotonic()
                 self._take(line)
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(1.0)  # how it ended is known only a while after its output has
         with self._lock:
             self._gone = True
             waiting = list(self._queues.values())
