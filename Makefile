@@ -18,7 +18,7 @@ EVERY_S ?= 20
 help:
 	@echo "make demo   a lift report from recorded replies: built, checked and timed here (no GPU, no key)"
 	@echo "make test   lint, types and the fast tests"
-	@echo "make test-all  every sandbox, the zoo, an expert of each family (CI runs this)"
+	@echo "make test-all  every sandbox, the zoo, some experts (CI runs this)"
 	@echo "make test-exhaustive  the rest: all experts, every row of the zoo, all faults"
 	@echo "make lint   ruff and mypy"
 	@echo "make size   lines, files and shape of the code, and their bounds"

@@ -185,7 +185,7 @@ def test_known_speed(gpu: Bench, facts: dict[str, Fact]) -> None:
     [
         pytest.param(
             rows,
-            marks=[pytest.mark.gpu(rank=13 if rows > 4096 else 4), *[pytest.mark.exhaustive] * (rows > 64)],
+            marks=[pytest.mark.gpu(rank=13 if rows > 4096 else 4), pytest.mark.exhaustive],
         )
         for rows in ROWS["cuda"]
     ],

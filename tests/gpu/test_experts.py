@@ -26,6 +26,12 @@ from tools.gpu_results import Fact
 
 EXPERTS = experts()
 FIRST_OF_FAMILY = set({one.task.family: id for id, one in reversed(EXPERTS.items())}.values())
+EMULATED_HERE: Final = {
+    *("l1/gemm", "l1/gemm_fp8", "l1/histogram", "l1/cumsum", "l1/transpose", "diffusers/ltx_rms_norm"),
+    *("l3/gqa_decode_attention", "l3/selective_scan"),
+}
+"""Matrix units and TMA, float8, atomics, clusters, shared memory, vectors, shuffles, loops: the others are
+exhaustive without a GPU."""
 _STAND_IN_BUILDS = 2
 SANITIZED: Final[tuple[tuple[SanitizerTool, str, str], ...]] = (
     *(("memcheck", "l1/gemm", "ragged"), ("memcheck", "l3/mlp_swiglu", "ragged")),
@@ -44,7 +50,7 @@ def ranked(first: int, later: int, more: int = 0) -> list[Any]:
         task: (first if task in FIRST_OF_FAMILY else later) + (index + 1) / 100
         for index, task in enumerate(EXPERTS)
     } | {FIRST_TASK: first}
-    others = set(EXPERTS) - FIRST_OF_FAMILY
+    others = set(EXPERTS) - EMULATED_HERE
     return [
         pytest.param(
             task,
