@@ -109,7 +109,7 @@ def test_the_figures_of_every_part_stand_in_the_text(report: Path) -> None:
 
 @pytest.mark.parametrize(
     ("part", "briefing", "repeats", "skills"),
-    [("recording-contract", "contract", 2, (BUILDER, STALE)), ("recording-full", "full", 1, (STALE,))],
+    [("recording-contract", "contract", 2, (BUILDER, STALE)), ("recording-full", "full", 2, (STALE,))],
     ids=["contract", "full"],
 )
 def test_every_prompt_of_the_cuda_study_has_its_reply(
