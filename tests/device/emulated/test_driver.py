@@ -25,6 +25,7 @@ def translated(cuda_libraries: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_the_judges_kernels_are_right(cuda_libraries: Path, translated: Path, tmp_path: Path) -> None:
     """Their PTX runs on two cores, over memory that the emulated driver allocated."""
     report = tmp_path / "report"
