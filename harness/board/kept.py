@@ -34,8 +34,7 @@ class Kept:
 
     @classmethod
     def of(cls, site: Path, own: Sequence[BoardRun], suite: Suite | None) -> Kept:
-        graded = [file_digests(one.store.folder) for one in own]
-        return cls(site, digest_of([_code(), graded, suite]))
+        return cls(site, digest_of([_code(), [file_digests(one.store.folder) for one in own], suite]))
 
     def _stamp(self, folder: Path) -> str:
         beside = (folder.with_name(folder.name + AUDIT), folder.with_name(DELISTED), folder / MANIFEST)

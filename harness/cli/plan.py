@@ -157,9 +157,9 @@ def _print_goals(design: StudyDesign, *, json_output: bool) -> None:
         )
     print(f"{_terms(design)}, replies per task and arm")
     Console().print(table)
-    print()
-    print(f"the tasks here: {design.suite_tasks} in {design.suite_families} families")
-    print(f"spread of families: {design.spread.source}")
+    print(f"\nthe tasks here: {design.suite_tasks} in {design.suite_families} families")
+    for source in dict.fromkeys(one.design.spread.source for one in plans):
+        print(f"spread of families: {source}")
     print("shares: a baseline in the middle, where replies scatter most; --baseline 0% takes fewer families")
     print("deployed: fewest if the spread came from replies alone, most if none of it did")
     print(_EXACT)

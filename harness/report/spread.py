@@ -56,15 +56,16 @@ class Spread(Record):
         return constant + slope * effect + square * effect * effect
 
 
-_STUDY: Final = "observed in studies/cpu-kernel-builder: 13 families, one reply per task"
-_OF_SHARES: Final = Spread(source=_STUDY, total=0.277, replies=1.0, between=0.077, share=True)
+_CPU: Final = "observed in studies/cpu-kernel-builder: 13 families, one reply per task"
+_CUDA: Final = "observed in studies/cuda-kernel-builder: 12 families, two replies per task"
+_CORRECT: Final = Spread(source=_CPU, total=0.277, replies=1.0, between=0.077, share=True)
 OBSERVED: Final[Mapping[str, Spread]] = {
-    "deployed": Spread(source=_STUDY, total=0.353, replies=1.0, between=None, share=False),
-    "correct": _OF_SHARES,
-    "correct_emulated": _OF_SHARES,
-    "compiles": _OF_SHARES,
+    "deployed": Spread(source=_CPU, total=0.353, replies=1.0, between=None, share=False),
+    "correct": _CORRECT,
+    "correct_emulated": _CORRECT,
+    "compiles": Spread(source=_CUDA, total=0.359, replies=2.0, between=0.062, share=True),
 }
-"""What a study is planned with by default. No study has measured correct_emulated yet: as correct."""
+"""What a study is planned with by default; `correct_emulated` as `correct`."""
 
 
 def scores_by_arm(run: RunRecord, trials: Sequence[TrialRecord]) -> dict[tuple[str, str], list[Score]]:

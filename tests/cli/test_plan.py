@@ -38,6 +38,7 @@ def test_plan_without_arguments_sizes_the_usual_studies(capsys: pytest.CaptureFi
     assert [row[3:5] for row in rows[:3]] == [["1", "47"], ["2", "25"], ["5", "12"]]
     assert rows[6][:6] == ["x1.15", "deployed", "1", "26", "to", "53"]
     assert "observed in studies/cpu-kernel-builder: 13 families, one reply per task" in text
+    assert "observed in studies/cuda-kernel-builder: 12 families, two replies per task" in text
     plan(json_output=True)
     made = json.loads(capsys.readouterr().out)
     assert [(one["design"]["metric"], one["design"]["effect"]) for one in made[::3]] == list(GOALS)

@@ -108,6 +108,11 @@ def graded(fleet: PoolSetup, given: list[Project], fault: Callable[[], None]) ->
         return [future.result(timeout=240) for future in futures]
 
 
+def larger_node(cluster: Any) -> Any:
+    """That of two cores, which `join(cluster, 2)` replaces."""
+    return max(cluster.list_all_nodes(), key=lambda node: node._ray_params.num_cpus or 0)
+
+
 def test_a_killed_actor_costs_no_grade(fleet: PoolSetup, said: list[str]) -> None:
     """Its grader process ends with it, its orders go to the other node, and it is started again."""
     victim = hosts()[0]
@@ -121,7 +126,7 @@ def test_a_killed_actor_costs_no_grade(fleet: PoolSetup, said: list[str]) -> Non
 @pytest.mark.exhaustive
 def test_a_removed_node_costs_no_grade(cluster: Any, fleet: PoolSetup, said: list[str]) -> None:
     """The other node grades what was under way; a node that joins later takes its place."""
-    node = cluster.list_all_nodes()[-1]
+    node = larger_node(cluster)
     grades = graded(fleet, projects(4), lambda: cluster.remove_node(node, allow_graceful=False))
     assert [grade.verdict for grade in grades] == ["correct"] * 4
     join(cluster, 2)
@@ -134,7 +139,7 @@ def test_a_hung_node_is_lost_within_our_own_limit(
 ) -> None:
     """Ray takes a minute to notice that a node's processes stopped; the driver does not wait for it."""
     monkeypatch.setattr(ray_places, "SILENCE_S", 8.0)
-    node = cluster.list_all_nodes()[-1]
+    node = larger_node(cluster)
     raylet = raylet_of(node)
     victims = [host for host in hosts() if parent(parent(host)) == raylet]
     stopped = [raylet, *map(parent, victims), *victims]
