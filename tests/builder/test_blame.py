@@ -170,6 +170,7 @@ def test_no_output_makes_a_failed_build_ours(target: Target, count: int, toolcha
     one()
 
 
+@pytest.mark.slow
 def test_no_import_makes_an_inline_build_ours(toolchain: Toolchain) -> None:
     """A package that is imported where compilers are runs code of its own there, and may end in any way."""
     layout = planned(project(), "cpu", toolchain).model_copy(update={"units": Units(units=())})

@@ -64,6 +64,7 @@ def test_the_numbers_are_the_kernels() -> None:
     assert {name: ours.get(name) for name in theirs} == theirs
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(data=st.data(), args=ARGS)
 def test_a_program_says_what_the_profile_says(data: st.DataObject, args: tuple[int, ...]) -> None:
@@ -75,6 +76,7 @@ def test_a_program_says_what_the_profile_says(data: st.DataObject, args: tuple[i
     assert bpf.run(compile_filter(profile(), machine), bpf.AUDIT[machine], number, args) == expected
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(data=st.data())
 def test_masked_comparisons_have_64_bits(data: st.DataObject) -> None:
