@@ -60,7 +60,7 @@ test-all: setup lint size
 	echo "== tests that measure, one at a time"; \
 	$(BIN)/python -m pytest -q -m "alone and not exhaustive" && exit $$side_by_side
 
-# The rest: all experts on the emulated GPU, all rows of the zoo, all faults. Before an issue is closed.
+# The rest: the other experts, all rows of the zoo, all faults. Before an issue is closed.
 test-exhaustive: setup
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[ray]'
 	@$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal -m "exhaustive and not alone"; side_by_side=$$?; \

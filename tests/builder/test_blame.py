@@ -138,7 +138,8 @@ def toolchain(tmp_path: Path) -> Toolchain:
 
 
 @pytest.mark.parametrize(
-    ("target", "count"), [("cpu", 80), pytest.param("cuda", 1500, marks=pytest.mark.slow)]
+    ("target", "count"),
+    [pytest.param("cpu", 80, marks=pytest.mark.slow), pytest.param("cuda", 1500, marks=pytest.mark.slow)],
 )
 def test_no_output_makes_a_failed_build_ours(target: Target, count: int, toolchain: Toolchain) -> None:
     """Any output, any end: the student's, on a machine that has all that a project may ask for."""

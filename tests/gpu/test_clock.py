@@ -179,16 +179,11 @@ def test_known_speed(gpu: Bench, facts: dict[str, Fact]) -> None:
     assert len(doubts) <= _ASKED // 10, "turns would be dropped on a quiet GPU"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.gpu(estimate_s=90.0)
 @pytest.mark.parametrize(
     "rows",
-    [
-        pytest.param(
-            rows,
-            marks=[pytest.mark.gpu(rank=13 if rows > 4096 else 4), pytest.mark.exhaustive],
-        )
-        for rows in ROWS["cuda"]
-    ],
+    [pytest.param(rows, marks=pytest.mark.gpu(rank=13 if rows > 4096 else 4)) for rows in ROWS["cuda"]],
 )
 def test_aa(rows: int, gpu: Bench, facts: dict[str, Fact], benchmark: Any) -> None:
     """The null project, and one reference against itself, at one size."""

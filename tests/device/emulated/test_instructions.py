@@ -220,6 +220,7 @@ def _field(a: int, position: int, length: int, bits: int, signed: bool) -> int:
     return out
 
 
+@pytest.mark.slow
 def test_integer_instructions(lanes: Lanes) -> None:
     """Arithmetic, comparison, bit fields and carries of every integer type."""
     _run(
