@@ -18,7 +18,7 @@ from pydantic import TypeAdapter
 import harness
 from harness.board.pages import cell_path
 from harness.board.runs import AUDIT, DELISTED, BoardRun, Suite
-from harness.board.submission import MANIFEST, file_digests, has_submissions
+from harness.board.submission import MANIFEST, file_digests, has_submissions, refuse_unsafe
 from harness.board.tables import Claim
 from harness.files import write_atomically
 from harness.records.base import digest_of
@@ -36,16 +36,20 @@ class Kept:
     def of(cls, site: Path, own: Sequence[BoardRun], suite: Suite | None) -> Kept:
         return cls(site, digest_of([_code(), [file_digests(one.store.folder) for one in own], suite]))
 
-    def _stamp(self, folder: Path) -> str:
+    def stamp(self, folder: Path) -> str:
+        """Taken before a run is read. Raises UsageError for a submission that holds too much."""
+        submitted = has_submissions(folder)
+        if submitted:
+            refuse_unsafe(folder)
         beside = (folder.with_name(folder.name + AUDIT), folder.with_name(DELISTED), folder / MANIFEST)
         words = [hashlib.sha256(one.read_bytes()).hexdigest() if one.is_file() else None for one in beside]
-        return digest_of([self.context, folder.name, words, has_submissions(folder), file_digests(folder)])
+        return digest_of([self.context, folder.name, words, submitted, file_digests(folder)])
 
-    def read(self, folder: Path) -> list[Claim] | None:
+    def read(self, folder: Path, stamp: str) -> list[Claim] | None:
         """None where the run, the code or a page has changed."""
         try:
-            stamp, text = json.loads((self.site / "kept" / f"{folder.name}.json").read_text())
-            if stamp != self._stamp(folder):
+            stated, text = json.loads((self.site / "kept" / f"{folder.name}.json").read_text())
+            if stated != stamp:
                 return None
             claims = _CLAIMS.validate_json(text)
         except (OSError, ValueError, TypeError, RecursionError):
@@ -53,9 +57,9 @@ class Kept:
         pages = (self.site / cell_path(one.entry, task) for one in claims for task in one.tasks)
         return claims if all(page.is_file() for page in pages) else None
 
-    def write(self, folder: Path, claims: list[Claim]) -> None:
+    def write(self, folder: Path, stamp: str, claims: list[Claim]) -> None:
         place = self.site / "kept" / f"{folder.name}.json"
-        write_atomically(place, json.dumps([self._stamp(folder), _CLAIMS.dump_json(claims).decode()]))
+        write_atomically(place, json.dumps([stamp, _CLAIMS.dump_json(claims).decode()]))
 
 
 @cache

@@ -63,14 +63,15 @@ def _begin(job: _Job) -> None:
 def _read(folder: Path, job: _Job | None = None) -> list[Claim]:
     """The claims of one run, whose cells are written."""
     kept, own, suite = job or _JOB[0]
-    if (claims := kept.read(folder)) is not None:
+    stamp = kept.stamp(folder)
+    if (claims := kept.read(folder, stamp)) is not None:
         return claims
     one = published(folder)
     if one.run.regraded_from is not None:
         raise UsageError(f"{folder} was graded again: give it with --own, beside {one.run.regraded_from}")
     claims = claims_of(one, own, suite)
     write_cells(kept.site, one, [claim.entry for claim in claims], own)
-    kept.write(folder, claims)
+    kept.write(folder, stamp, claims)
     return claims
 
 

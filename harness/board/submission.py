@@ -80,12 +80,8 @@ def file_digests(folder: Path) -> dict[str, str]:
     return {p.relative_to(folder).as_posix(): hashlib.sha256(p.read_bytes()).hexdigest() for p in files}
 
 
-def read_submission(folder: Path) -> BoardRun:
-    """A submission whose files are those of its manifest. Raises UsageError with the first fault."""
-    try:
-        stated = json.loads((folder / MANIFEST).read_text())
-    except (OSError, ValueError, RecursionError) as error:
-        raise UsageError(f"{folder / MANIFEST} cannot be read: {error}") from None
+def refuse_unsafe(folder: Path) -> None:
+    """Raises UsageError for links, names that lead elsewhere, and too many bytes."""
     refuse_links(folder)
     size = 0
     for path in sorted(folder.rglob("*")):
@@ -98,6 +94,15 @@ def read_submission(folder: Path) -> BoardRun:
             raise UsageError(f"{folder}: {inside!r} {why}")
         if size > MOST_BYTES:
             raise UsageError(f"{folder} holds more than {MOST_BYTES >> 20} MiB")
+
+
+def read_submission(folder: Path) -> BoardRun:
+    """A submission whose files are those of its manifest. Raises UsageError with the first fault."""
+    refuse_unsafe(folder)
+    try:
+        stated = json.loads((folder / MANIFEST).read_text())
+    except (OSError, ValueError, RecursionError) as error:
+        raise UsageError(f"{folder / MANIFEST} cannot be read: {error}") from None
     found = file_digests(folder)
     if found != stated:
         changed = sorted(set(found.items()) ^ _pairs(stated))

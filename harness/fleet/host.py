@@ -101,6 +101,8 @@ def _project(order: Order) -> Project:
 
 def open_setup(spec: HostSpec, say: Callable[[str], None]) -> BuildSetup:
     """What the process works with. Raises UsageError, and InfraError where a GPU is not usable."""
+    if spec.liftbench != __version__:  # its sandbox may be another version's as well
+        raise UsageError(f"it differs: liftbench {__version__} there, {spec.liftbench} here")
     cache = Path(spec.cache)
     cache.mkdir(parents=True, exist_ok=True)
     if spec.builds_only:

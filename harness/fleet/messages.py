@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
+from harness import __version__
 from harness.errors import (
     DeviceError,
     DeviceLost,
@@ -38,6 +39,8 @@ class HostSpec(Record):
     at_once: int = 2
     """Orders under way: one may be built while another runs."""
     builds_only: bool = False
+    liftbench: str = __version__
+    """Of the driver."""
 
 
 class HostFacts(Record):

@@ -192,6 +192,23 @@ def test_a_run_that_has_not_changed_is_not_read_again(
     assert build() == ["one"]
 
 
+def test_what_is_written_to_a_run_while_it_is_read_is_read_the_next_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, site, read = store(tmp_path, "one", speed(2.0)), tmp_path / "site", list[str]()
+
+    def reading(one: Path) -> BoardRun:
+        read.append(one.name)
+        made = published(one)
+        (one / "later").write_text("x")
+        return made
+
+    monkeypatch.setattr("harness.board.site.published", reading)
+    for _ in range(3):
+        build_site(site, [folder])
+    assert read == ["one", "one"]
+
+
 @pytest.mark.parametrize("beside", ["delisted.json", "one.audit.yaml", "two/manifest.json", "code"])
 def test_what_stands_beside_a_run_is_read_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beside: str
@@ -199,13 +216,13 @@ def test_what_stands_beside_a_run_is_read_again(
     """A reason, an audit, a submission that makes it one too, and another liftbench."""
     folder = tmp_path / "one"
     folder.mkdir()
-    before = kept.Kept.of(tmp_path, (), None)._stamp(folder)
+    before = kept.Kept.of(tmp_path, (), None).stamp(folder)
     if beside == "code":
         monkeypatch.setattr(kept, "_code", lambda: "another")
     else:
         (tmp_path / beside).parent.mkdir(exist_ok=True)
         (tmp_path / beside).write_text("{}")
-    assert kept.Kept.of(tmp_path, (), None)._stamp(folder) != before
+    assert kept.Kept.of(tmp_path, (), None).stamp(folder) != before
 
 
 def test_tasks_are_those_of_the_board(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from harness.board.checking import check_folder
+from harness.board.kept import Kept
 from harness.board.runs import read_run
 from harness.board.site import build_site
 from harness.board.submission import (
@@ -152,6 +153,17 @@ def test_a_forged_submission_is_refused(board: Path, forge: Callable[[Path], Non
         with pytest.raises(UsageError, match=said):
             read(board / "one")
     assert "one" in check_folder(board, shipped()).faults
+
+
+@pytest.mark.parametrize("forge", [huge_file, many_large_files, link_out])
+def test_a_bomb_is_refused_before_its_digest_is_taken(
+    board: Path, forge: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = Kept.of(board / "site", (), None)
+    forge(board / "one")
+    monkeypatch.setattr("harness.board.kept.file_digests", lambda folder: pytest.fail("read"))
+    with pytest.raises(UsageError, match=r"larger than|more than|is a link"):
+        kept.stamp(board / "one")
 
 
 def test_a_folder_without_a_manifest_beside_submissions_is_none(board: Path) -> None:
