@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from sandboxes.job import STOP_S, UnstoppableError
 from sandboxes.seccomp import numbers
 
 _LIBC: Final = ctypes.CDLL(None)
@@ -27,24 +28,25 @@ _PAUSE_S: Final = 0.0001
 _ENDED: Final = (FileNotFoundError, ProcessLookupError)
 
 
-def confirm_stopped(members: Callable[[], Iterable[int]], group: int, within_s: float) -> bool:
+def confirm_stopped(members: Callable[[], Iterable[int]], group: int, within_s: float = STOP_S) -> float:
     """Stop all threads of those `members` that are in process group `group`, which was sent SIGSTOP.
 
-    Returns whether all stopped within `within_s`: then no thread runs user code or is inside a system call
-    that could still write. Two consecutive scans must find the same threads: a list of processes that is
-    read while one of them ends may be incomplete.
+    When (time.monotonic()) all had stopped: then no thread runs user code or is inside a system call that
+    could still write. Two consecutive scans must find the same threads, all stopped: a list of processes that
+    is read while one of them ends may be incomplete. The time is that of the first of both: a process with a
+    signal to act on creates no thread before it has. Raises UnstoppableError after `within_s`.
     """
-    began, before = time.monotonic(), None
+    began, before, stopped_at = time.monotonic(), None, None
     while True:
         seen, stopped = _scan(members(), group)
-        if stopped and seen == before:
-            return True
-        before = seen
-        took = time.monotonic() - began
-        if took > within_s:
-            return False
+        if stopped and seen == before and stopped_at is not None:
+            return stopped_at
+        now = time.monotonic()
+        before, stopped_at = seen, now if stopped else None
+        if now - began > within_s:
+            raise UnstoppableError(f"some thread did not stop within {within_s:.0f} s")
         # Spin first: sleeping costs more than most threads need, and sched_yield may cost 1.5 ms.
-        if not stopped and took > _SPIN_S:
+        if not stopped and now - began > _SPIN_S:
             time.sleep(_PAUSE_S)
 
 

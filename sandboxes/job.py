@@ -123,8 +123,8 @@ class Process(Protocol):
     def kill(self) -> None:
         """Kill the whole process tree."""
 
-    def pause(self, paused: bool) -> None:
-        """Freeze or thaw the whole process tree, of a role other than build."""
+    def pause(self, paused: bool) -> float:
+        """Freeze or thaw the whole process tree, of a role other than build; when (time.monotonic) it was."""
 
     def collect(self, allow: Iterable[str], destination: Path) -> list[Path]:
         """Copy regular files that match the glob patterns out of the scratch directory; links are refused."""
@@ -189,10 +189,10 @@ class ProcessTree(Protocol):
     def kill(self) -> None:
         """Kill the whole tree. Safe to call at any time, also twice."""
 
-    def freeze(self, frozen: bool) -> None:
+    def freeze(self, frozen: bool) -> float | None:
         """Stop or continue the whole tree, including system calls in progress, before returning.
 
-        Raises UnstoppableError.
+        When (time.monotonic) all of it had stopped. Raises UnstoppableError.
         """
 
     def usage(self) -> Usage:

@@ -259,8 +259,9 @@ class RunningProcess:
             self._killed = True
             self._tree.kill()
 
-    def pause(self, paused: bool) -> None:
-        """Freeze or thaw the tree; frozen time does not count towards the wall-clock limit.
+    def pause(self, paused: bool) -> float:
+        """Freeze or thaw the tree; frozen time does not count towards the wall-clock limit. When
+        (time.monotonic) it was frozen or thawed.
 
         A tree that cannot be frozen is killed, with the status `wall_timeout`. Raises ValueError for a build:
         its processes may leave the process group.
@@ -268,17 +269,18 @@ class RunningProcess:
         if self._job.role == "build":
             raise ValueError("a build cannot be frozen")
         if self._done.is_set():
-            return
+            return time.monotonic()
         try:
-            self._tree.freeze(paused)
+            at = self._tree.freeze(paused) or time.monotonic()
         except UnstoppableError:
             self._end("wall_timeout")
-            return
+            return time.monotonic()
         if paused and self._frozen_since is None:
-            self._frozen_since = time.monotonic()
+            self._frozen_since = at
         elif not paused and self._frozen_since is not None:
-            self._frozen_s += time.monotonic() - self._frozen_since
+            self._frozen_s += at - self._frozen_since
             self._frozen_since = None
+        return at
 
     def collect(self, allow: Iterable[str], destination: Path) -> list[Path]:
         return collect_files(self._scratch, allow, destination)

@@ -41,9 +41,9 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 UNFINISHED = "interval not reached"
 _GONE_TURNS = 4
 """Of each reference with the student's process gone, and as many beside the null project as control."""
-_LIFE_BLOCKS = 2
+_LIFE_BLOCKS = 4
 _SHORT_WARM_UP_S = 0.05
-_MOST_STRETCH, _EXTRA_BLOCKS = 2.0, 2
+_MOST_STRETCH, _EXTRA_BLOCKS = 2.0, 4
 """Where blocks are disturbed, the stage takes at most this many times as long, or so many blocks more."""
 
 
@@ -113,6 +113,7 @@ class Measurement:
             self._schedule.size_batches()
             self._schedule.prepare()
             self.samples = {name: lanes() for name in self._candidates.start}
+            self._order = list(self.samples)
             self._gone = {name: lanes() for name in self.samples if name != STUDENT}
             self._spent_s = dict.fromkeys(self.samples, 0.0)
             began = time.monotonic()
@@ -142,16 +143,17 @@ class Measurement:
         return tuple(one for one in found if one is not None)
 
     def _block(self, block: int) -> None:
-        names = list(self.samples)
-        self._random.shuffle(names)
-        for half in (names, names[::-1]):
-            self._visit = self._sampler.visit(self._schedule.pace_us.get(STUDENT, 0.0))
-            for name in half:
-                watched = self._turn(name, block, self.samples, "frozen")
-                if watched.reason is not None:
-                    self._disturbed.setdefault(block, []).append(watched.reason)
-                if watched.samples is not None:
-                    self._telemetry.setdefault(block, []).append(watched.samples)
+        """A turn of every candidate, in every second block in the reverse order of the one before."""
+        self._order.reverse()
+        if block % 2 == 0:
+            self._random.shuffle(self._order)
+        self._visit = self._sampler.visit(self._schedule.pace_us.get(STUDENT, 0.0))
+        for name in self._order:
+            watched = self._turn(name, block, self.samples, "frozen")
+            if watched.reason is not None:
+                self._disturbed.setdefault(block, []).append(watched.reason)
+            if watched.samples is not None:
+                self._telemetry.setdefault(block, []).append(watched.samples)
 
     @contextmanager
     def _watched_turn(self, name: str) -> Iterator[tuple[WorkerClient, Watched]]:
@@ -166,7 +168,7 @@ class Measurement:
         batches, student = samples[name]["batch"].reveals, name == STUDENT
         before = len(batches)
         with self._watched_turn(name) as (client, watched):
-            turn_s = self._numbers.most_s / (2 * self._numbers.clean_blocks)  # 0: one visit
+            turn_s = self._numbers.most_s / self._numbers.clean_blocks  # 0: one visit
             began, visit = time.monotonic(), self._visit
             while True:
                 shown = self._shown(name, visit)
@@ -253,6 +255,7 @@ class Measurement:
         samples = self._gone if stand_in is None else {name: lanes() for name in names}
         state: State = "gone" if stand_in is None else "control"
         for _ in range(_GONE_TURNS):
+            self._visit = self._sampler.visit(self._schedule.pace_us.get(STUDENT, 0.0))  # the same pauses
             self._random.shuffle(names)
             for name in names:
                 if stand_in is not None:
@@ -269,9 +272,8 @@ class Measurement:
         unscored = {name: lanes() for name in names}
         for _ in range(_LIFE_BLOCKS):
             self._random.shuffle(names)
-            for name in [*names, *reversed(names)]:
-                if name == STUDENT:
-                    self._visit = self._sampler.visit(self._schedule.pace_us.get(STUDENT, 0.0))
+            self._visit = self._sampler.visit(self._schedule.pace_us.get(STUDENT, 0.0))
+            for name in names:
                 self._turn(name, 0, unscored, "frozen", life)
         self._candidates.dismiss()
         with self._schedule.fresh(NULL) as stand_in:

@@ -78,6 +78,10 @@ class Numbers:
     """Of a batch of calls: the most that a reveal's constant, which can be avoided, should be."""
     calls_per_visit: tuple[int, int] = (1, 3)
     """Single reveals beside each batch: their number is secret."""
+    probed: float = 1.0
+    """Share of visits with a reveal of adversarial values."""
+    verified: float = 1.0
+    """Share of a scored reveal's sets, rounded up and drawn in secret, that is verified."""
     secondary: bool = False
     flush: bool = False
     """On the host: write other memory before each reveal. (A device's transport always flushes its cache.)"""
@@ -89,17 +93,21 @@ class Numbers:
 
 _NUMBERS: dict[Protocol, Numbers] = {
     "quick": Numbers(
-        clean_blocks=5,
-        most_blocks=60,
+        clean_blocks=10,
+        most_blocks=120,
         fresh_processes=False,
         compiled=False,
         stage_s=5.5,
         warm_up_s=0.2,
+        batch_sets=(2, 256),
         avoidable=0.08,
+        calls_per_visit=(1, 1),
+        probed=0.5,
+        verified=0.125,
     ),
     "full": Numbers(
-        clean_blocks=5,
-        most_blocks=10,
+        clean_blocks=10,
+        most_blocks=20,
         fresh_processes=True,
         compiled=True,
         least_samples=50,
@@ -116,12 +124,15 @@ _NUMBERS: dict[Protocol, Numbers] = {
 # on a GPU yet; memory and the drawing of inputs bound them.
 _ON_DEVICE: dict[Protocol, dict[str, Any]] = {
     "quick": {
-        "clean_blocks": 3,
-        "most_blocks": 5,
+        "clean_blocks": 6,
+        "most_blocks": 10,
         "stage_s": 0.0,
         "warm_up_s": 0.5,
         "avoidable": 0.02,
         "batch_sets": (2, 1024),
+        "calls_per_visit": (1, 3),
+        "probed": 1.0,
+        "verified": 1.0,
     },
     "full": {"batch_sets": (8, 2048), "flush": False},
 }

@@ -30,11 +30,13 @@ from harness.records.timing import Secondary
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
-_SCOUTS, _SCOUT_SETS = 4, 8
-"""Reveals of each size by the null project, and sets of the larger size, before batches are sized."""
+_SCOUTS = 8
+"""Reveals of each size by the null project, before batches are sized."""
 _FASTER = 2.0
 """Batches have room for a student that is this much faster than the reference (our choice)."""
 _WARM_SETS = 32
+"""Also of the larger reveals before batches are sized: the first calls of a reveal are slower, so that few
+would make each look expensive."""
 _BATCH_S = 0.05
 """A batch need not take longer (our choice): beside that, no constant matters."""
 _MAX_ROUNDS = 256
@@ -58,7 +60,8 @@ Visit = list[InputSets]
 class Unverified(NamedTuple):
     arena: Arena
     """Closed: only its layout and its own copy of the inputs are used."""
-    shown: InputSets
+    shown: list[tuple[str, Tensors]]
+    """Kind and inputs of each set in the snapshot."""
     snapshot: Snapshot
 
 
@@ -82,7 +85,7 @@ class Sampler:
         """Draws the inputs of the warm-up. Raises HarnessBug where the task is at fault."""
         self.layout = Layout(self.problem)
         self.room = 1 if self.problem.large else self.transport.most_sets(self.layout)
-        self.max_sets = min(_SCOUT_SETS, self.room)
+        self.max_sets = min(_WARM_SETS, self.room)
         self.late = 0
         """Sampled positions of the student's outputs that changed after t1."""
         self.calls_us = 0.0
@@ -102,19 +105,19 @@ class Sampler:
         reveals to the null project cost."""
         if self.room == 1:  # of a large problem, one set fits beside the truth
             return
-        few = self.max_sets
         self.plan(null, trusted=True)
         samples = Samples()
-        for sets in (few, *([1, few] * _SCOUTS)):
+        for sets in (self.max_sets, *([1, self.max_sets] * _SCOUTS)):
             shown = InputSets(self._warm.inputs[:sets], self._warm.kinds[:sets])
             _, reveal = self._reveal(null, shown, f"before {self.problem.label} is timed", timed=True)
             samples.add(0, reveal)
         samples.reveals.pop(0)  # sets itself up
         self._constant = constant_of(samples)
         took_us = min(self._reference_us(self._warm.inputs[0]) for _ in range(_SCOUTS))
+        warm = self._warm.inputs
         self._release_memory()
         self.max_sets = self._sets_for(took_us / _FASTER)
-        self._warm = self._draw(min(_WARM_SETS, self.max_sets))
+        self._warm = InputSets(warm[: self.max_sets], self._warm.kinds * self.max_sets)
 
     def _sets_for(self, call_us: float) -> int:
         fewest, most = self.numbers.batch_sets
@@ -192,17 +195,19 @@ class Sampler:
         timed: bool = False,
         keep: bool = False,
     ) -> tuple[Unverified | None, Reveal]:
-        """`timed`: by the outside clock; `keep`: copy the outputs."""
+        """`timed`: by the outside clock; `keep`: copy the outputs that are verified."""
+        sets = len(shown.inputs)
+        share = self.numbers.verified if shown.scored else 1.0
+        kept = self.random.sample(range(sets), math.ceil(share * sets)) if keep else []
         if client.memory is not None:
             client.freeze(True)
         with Arena(self.layout, shown.inputs, 0xFF, self.transport, client.memory, self._each) as arena:
             sample = None
             if timed and isinstance(self.transport, CudaTransport):
                 sample = OutputSample(arena, shown.inputs, self.transport)
-            snapshot, reveal = client.call(
-                arena, len(shown.inputs), doing, rounds, mode, sample=sample, keep=keep
-            )
-        return Unverified(arena, shown, snapshot) if keep else None, reveal
+            snapshot, reveal = client.call(arena, sets, doing, rounds, mode, sample=sample, keep=kept)
+        verified = [(shown.kinds[at], shown.inputs[at]) for at in kept]
+        return Unverified(arena, verified, snapshot) if keep else None, reveal
 
     def warm_up(self, client: WorkerClient, seconds: float) -> float:
         """Calls for at least `seconds`; microseconds of a call in the last reveal, outside. Raises Failed."""
@@ -218,17 +223,19 @@ class Sampler:
         return pace_us
 
     def visit(self, pace_us: float = 0.0) -> Visit:
-        """The reveals of one visit to the student: a batch, a few singles and a probe; number, sizes and
-        order are secret. `pace_us`: about what a call takes; slow students get small batches."""
+        """The reveals of one visit to the student: a single, which finds the caches as others left them, then
+        in secret order a batch and what else there is. `pace_us`: about what a call takes; slow students get
+        small batches."""
         sizes = [1] * self.random.randint(*self.numbers.calls_per_visit)
         sizes.append(self._batch(pace_us))
         if self.problem.large:
             sizes = [1]
         shown = [self._draw(size) for size in sizes]
-        if self._hard:
+        if self._hard and self.random.random() < self.numbers.probed:
             shown.append(self._probe(self._batch(pace_us) if self.random.random() < _LARGE_PROBES else 1))
-        self.random.shuffle(shown)
-        return shown
+        rest = shown[1:]
+        self.random.shuffle(rest)
+        return [shown[0], *rest]
 
     def _batch(self, pace_us: float) -> int:
         most = self._max_batch(pace_us)
@@ -312,7 +319,7 @@ class Sampler:
         pending, self._unverified = self._unverified, []
         for one in pending:
             results = one.arena.results(one.snapshot)
-            sets = list(zip(one.shown.kinds, one.shown.inputs, results, strict=True))
+            sets = [(*shown, result) for shown, result in zip(one.shown, results, strict=True)]
             for finding in self._each(self._finding, sets):
                 if finding is not None:
                     raise Failed(finding)

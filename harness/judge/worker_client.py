@@ -11,7 +11,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -264,36 +264,36 @@ class WorkerClient:
         *,
         spin: bool = True,
         sample: OutputSample | None = None,
-        keep: bool = True,
+        keep: Sequence[int] | None = None,
     ) -> tuple[Snapshot, Reveal]:
         """Reveal an arena, have every set called, freeze the worker: (snapshot, figures). Raises Failed.
 
         `spin`: busy-wait for the answer, for the clock's sake; `sample`: what is read at t1, on a device;
-        without `keep` the snapshot is empty. A worker in which the arena's memory stays mapped must be frozen
-        before; it is thawed after t0.
+        `keep`: sets that the snapshot has (default: all). A worker in which the arena's memory stays mapped
+        must be frozen before; it is thawed after t0.
         """
         message = {"op": "call", "sets": sets, "size": arena.size, "rounds": rounds, "mode": mode}
         deadline = _within(self._call_s)
         self.transport.before_reveal()
-        start = time.perf_counter()
+        start = time.monotonic()
         handle = arena.handle()  # after t0: where only a copy reveals, this is it
         self._send({**message, **handle.fields}, handle.descriptor)
         if arena.resident:
             self._process.pause(False)
         data = self._receive(deadline, doing, spin=spin)
-        done = time.perf_counter()
+        done = time.monotonic()
         if data != b"D":
             raise self._unexpected(data, doing)
-        self._process.pause(True)
+        taken = max(done, self._process.pause(True))
         # A frozen worker can change nothing more in host memory. Work that it started on a device continues:
         # there t1 is when a secret sample of the outputs has been read. The copy is charged to neither.
         if sample is not None:
             sample.read()
-        taken = time.perf_counter()
-        snapshot = arena.snapshot() if keep else []
-        late = sample.late(snapshot) if sample is not None and keep else 0
+            taken = time.monotonic()
+        snapshot = arena.snapshot(keep)
+        late = sample.late(snapshot) if sample is not None and snapshot else 0
         self._process.pause(False)
-        frozen_s = time.perf_counter() - done
+        frozen_s = time.monotonic() - done
         self._send({"op": "hide"})
         deadline = deadline._replace(at=deadline.at + frozen_s)
         answer = self._receive_json(deadline, doing, "ns", list)

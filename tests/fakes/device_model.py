@@ -19,13 +19,13 @@ from harness.judge.guarded_buffers import Layout
 from harness.judge.output_sample import POSITIONS
 from harness.judge.problem import Problem
 from harness.judge.protocol import numbers_of
-from harness.judge.reveals import _BATCH_S, _FASTER, _SCOUT_SETS, _SCOUTS, batch_sets
+from harness.judge.reveals import _BATCH_S, _FASTER, _SCOUTS, _WARM_SETS, batch_sets
 from harness.judge.shared_memory import most_sets
 from harness.judge.worker_reply import Reveal
 from harness.suite.catalogue import all_tasks
 
 NUMBERS = numbers_of("quick", on_device=True)
-BATCHES = 2 * NUMBERS.clean_blocks
+BATCHES = NUMBERS.clean_blocks
 """Scored reveals of one measurement."""
 SAMPLE_US = 60.0
 """From `done` until a sample of the outputs has been read; part of the hand-shake."""
@@ -202,23 +202,22 @@ def measured(
 
     largest, least = wanted(timed.reference_us / student.speed), wanted(timed.reference_us)
     for block in range(blocks):
-        for _ in range(BATCHES // NUMBERS.clean_blocks):
-            sizes = [1] * random.randint(*NUMBERS.calls_per_visit)
-            sizes.append(random.randint(max(2, largest * 3 // 4), largest))
-            for name, worker in workers.items():
-                clock = math.exp(random.gauss(0.0, device.clock_noise))
-                seen = [min(sets, least) for sets in sizes] if name == "eager" else sizes
-                seen = [*seen, least] if name == NULL and least < max(sizes) else seen
-                for place, shown in enumerate(seen):
-                    slower = clock * (1 + device.ramp / 2**place)
-                    reveal = _reveal(device, timed, worker, shown, block, slower, random)
-                    found[name]["call" if shown == 1 else "batch"].add(block, reveal)
+        sizes = [1] * random.randint(*NUMBERS.calls_per_visit)
+        sizes.append(random.randint(max(2, largest * 3 // 4), largest))
+        for name, worker in workers.items():
+            clock = math.exp(random.gauss(0.0, device.clock_noise))
+            seen = [min(sets, least) for sets in sizes] if name == "eager" else sizes
+            seen = [*seen, least] if name == NULL and least < max(sizes) else seen
+            for place, shown in enumerate(seen):
+                slower = clock * (1 + device.ramp / 2**place)
+                reveal = _reveal(device, timed, worker, shown, block, slower, random)
+                found[name]["call" if shown == 1 else "batch"].add(block, reveal)
     return found
 
 
 def _scouted(device: DeviceModel, timed: Timed, random: Random) -> Constant:
     samples = Samples()
-    for sets in [1, min(_SCOUT_SETS, timed.room)] * _SCOUTS:
+    for sets in [1, min(_WARM_SETS, timed.room)] * _SCOUTS:
         samples.add(0, _reveal(device, timed, NULL_PROJECT, sets, 0, 1.0, random))
     return constant_of(samples)
 

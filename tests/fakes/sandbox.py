@@ -39,7 +39,8 @@ class FakeProcess:
 
     def kill(self) -> None: ...
 
-    def pause(self, paused: bool) -> None: ...
+    def pause(self, paused: bool) -> float:
+        return 0.0
 
     def collect(self, allow: Iterable[str], destination: Path) -> list[Path]:
         wanted = [name for name in allow if name in self.files]

@@ -67,8 +67,9 @@ class ThreadProcess:
     def kill(self) -> None:
         self.killed = True
 
-    def pause(self, paused: bool) -> None:
+    def pause(self, paused: bool) -> float:
         self.pauses.append(paused)
+        return time.monotonic()
 
     def collect(self, allow: Iterable[str], destination: Path) -> list[Path]:
         return []
