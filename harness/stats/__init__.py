@@ -37,12 +37,3 @@ from harness.stats.power import (
 )
 from harness.stats.rates import deployed, fast_p, fisher_exact, pass_at_k, pass_hat_k, wilson
 from harness.stats.timing_interval import log_ratio_interval, median_half_width, median_iqr
-
-__all__ = [
-    "LEAST_FAMILIES", "MANY_FAMILIES", "Decision", "Floats", "Interval", "Lift", "Observation", "PairedRatio",
-    "adjusted_together", "decide", "deployed", "families_needed", "fast_p", "fewest_families",
-    "fisher_exact", "holm", "least_p", "log_ratio_interval", "many_sign_flips", "median_half_width",
-    "median_iqr", "paired_lift", "paired_ratio",
-    "pass_at_k", "pass_hat_k", "power_to_detect", "sd_of_differences",
-    "share_interval", "share_noise", "sign_flip", "smallest_effect", "smallest_share_effect", "wilson",
-]  # fmt: skip
