@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final
 
+from harness.builder.run_ninja import run_job
 from harness.cases.schema import Check, CheckOutcome, TestCase, Verdict, Worth, unfit
-from harness.errors import HarnessBug, SandboxError
+from harness.errors import SandboxError
 from harness.files import write_files
 from harness.student.answer import MAX_BYTES, MAX_FILES, MAX_REPLY_CHARS
 from harness.student.fences import ANY_PATH, FileNames, fenced, fenced_blocks
@@ -163,13 +164,7 @@ class Commands:
                     "PYTHONDONTWRITEBYTECODE": "1",
                 },
             )
-            process = self.sandbox.start(job)
-            try:
-                facts = process.wait()
-            finally:
-                process.close()
-        if facts is None:
-            raise HarnessBug("a sandbox's wait() without timeout returned before the end")
+            facts = run_job(self.sandbox, job, [], folder / "out").facts
         return _outcome(facts, check.wall_s)
 
 
