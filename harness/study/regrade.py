@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from harness import __version__
 from harness.errors import UsageError
@@ -164,16 +163,9 @@ def regrade(source: Source, target: Target, context: RunContext, *, emulate: boo
     store = open_folder(config, lock, digest, context, record.run_id)
     for key in source.paid:
         store.copy_exchanges(source.store, key)
-    carry_out(store, list(source.paid), partial(_begin, source, store, setup.grader), context)
+
+    def begin(key: TrialKey, stage: Callable[[str], None], stopped: Callable[[], bool]) -> Regraded:
+        return Regraded(key, source.paid[key], source.tasks[key.task], setup.grader, store, stage, stopped)
+
+    carry_out(store, list(source.paid), begin, context)
     return store
-
-
-def _begin(
-    source: Source,
-    store: RunStore,
-    grader: ProjectGrader,
-    key: TrialKey,
-    stage: Callable[[str], None],
-    stopped: Callable[[], bool],
-) -> Regraded:
-    return Regraded(key, source.paid[key], source.tasks[key.task], grader, store, stage, stopped)
