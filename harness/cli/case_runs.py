@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -35,25 +35,21 @@ def find_case_run(root: Path, name: str) -> CasesStore | None:
     return found[-1] if found else None
 
 
-def case_rows(root: Path) -> list[dict[str, Any]]:
+def case_rows(root: Path) -> Iterable[dict[str, Any]]:
     """Of every run of test cases below `root`, by model: replies that passed; None before its end."""
-    rows = []
     for store in all_case_runs(root):
         config, known = store.run().config, _tally(store)
         for model in config.models:
             found = next((one for one in known.models if one.model == model.name), None) if known else None
             sums = None if found is None else (found.without_skill.rate, found.with_skill.rate)
-            rows.append(
-                {
-                    "run": store.folder.name,
-                    "skill": config.skill,
-                    "model": model.name,
-                    "cases": len(config.cases),
-                    "without_skill": None if sums is None else sums[0].model_dump(),
-                    "with_skill": None if sums is None else sums[1].model_dump(),
-                }
-            )
-    return rows
+            yield {
+                "run": store.folder.name,
+                "skill": config.skill,
+                "model": model.name,
+                "cases": len(config.cases),
+                "without_skill": None if sums is None else sums[0].model_dump(),
+                "with_skill": None if sums is None else sums[1].model_dump(),
+            }
 
 
 def print_case_runs(rows: Sequence[dict[str, Any]]) -> None:

@@ -7,6 +7,7 @@ deleted.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterable
 from typing import Final
 
 from harness import __version__
@@ -78,22 +79,13 @@ def keep_headline(store: RunStore, summary: Summary, trials_bytes: int) -> Headl
     return made
 
 
-def _rows(summary: Summary) -> list[HeadlineRow]:
-    rows = []
+def _rows(summary: Summary) -> Iterable[HeadlineRow]:
     for one in summary.comparisons:
-        primary = one.primary
-        rows.append(
-            HeadlineRow(
-                model=model_name(summary, one.model),
-                skill=one.label,
-                control=one.control_label,
-                decision=one.conclusion.decision,
-                metric=one.conclusion.metric,
-                unit=primary.unit,
-                lift=primary.lift,
-                low=primary.low,
-                high=primary.high,
-                p_value=primary.p_value,
-            )
+        yield HeadlineRow(
+            model=model_name(summary, one.model),
+            skill=one.label,
+            control=one.control_label,
+            decision=one.conclusion.decision,
+            metric=one.conclusion.metric,
+            **one.primary.model_dump(include={"unit", "lift", "low", "high", "p_value"}),
         )
-    return rows
