@@ -188,11 +188,9 @@ def per_correct(arm: ArmSummary, what: str) -> str:
         return figures.UNKNOWN
     if not arm.correct.count:
         return figures.NOT_AVAILABLE
-    return (
-        figures.tokens(arm.tokens_per_correct)
-        if what == "tokens"
-        else figures.dollars(arm.cost_usd_per_correct)
-    )
+    if what == "tokens":
+        return figures.tokens(arm.tokens_per_correct)
+    return figures.dollars(arm.cost_usd_per_correct)
 
 
 def kernelbench_table(comparison: Comparison) -> Table:
@@ -203,14 +201,8 @@ def kernelbench_table(comparison: Comparison) -> Table:
         if (ours := point.ours) is not None:
             cells = [figures.percent(ours.control), figures.percent(ours.treatment)]
             cells += [figures.change("share", ours.lift), figures.bounds("share", ours)]
-        rows.append(
-            [
-                f"{point.threshold:g}x",
-                *cells,
-                figures.percent(point.control),
-                figures.percent(point.treatment),
-            ]
-        )
+        theirs = [figures.percent(point.control), figures.percent(point.treatment)]
+        rows.append([f"{point.threshold:g}x", *cells, *theirs])
     return rows
 
 
