@@ -68,29 +68,25 @@ def device_errors() -> Iterator[None]:
         raise DeviceError(f"the judge could not go on on its device: {first}") from error
 
 
-def _host_memory() -> int:
-    return grown_bytes(FREE_MEMORY_BYTES, free_bytes)
-
-
+@dataclass(frozen=True)
 class HostHealth:
     """The CPU target: memory and disk for a worker. Other trials share them, so no project is blamed."""
 
-    def __init__(self, folder: Path, memory: Callable[[], int] = _host_memory) -> None:
-        self._folder = folder
-        self._memory = memory
+    folder: Path
+    memory: Callable[[], int] = lambda: grown_bytes(FREE_MEMORY_BYTES, free_bytes)
 
     def check(self) -> None:
         """Raises SandboxError when memory is short, StorageError when the disk is."""
-        available = self._memory()
+        available = self.memory()
         if available < FREE_MEMORY_BYTES:
             raise SandboxError(
                 f"only {available >> 20} MiB of memory are available, and a worker needs "
                 f"{FREE_MEMORY_BYTES >> 20}: end other programs, or run fewer trials at once"
             )
-        free = shutil.disk_usage(self._folder).free
+        free = shutil.disk_usage(self.folder).free
         if free < FREE_DISK_BYTES:
             raise StorageError(
-                f"only {free >> 20} MiB are free where builds lie ({self._folder}), and one may need "
+                f"only {free >> 20} MiB are free where builds lie ({self.folder}), and one may need "
                 f"{FREE_DISK_BYTES >> 20}: make room, or name another folder with --cache"
             )
 

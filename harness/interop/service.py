@@ -8,6 +8,7 @@ import json
 import math
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, get_args
 
 from pydantic import ValidationError, model_validator
@@ -63,22 +64,15 @@ class Refused(Exception):
         self.response = JSONResponse({"error": message}, status, dict(headers or {}))
 
 
+@dataclass(frozen=True)
 class Service:
     """What answers requests."""
 
-    def __init__(
-        self,
-        book: OrderBook,
-        tasks: Mapping[str, LoadedTask],
-        target: Target,
-        protocol: Protocol,
-        token: str,
-    ) -> None:
-        self._book = book
-        self._tasks = tasks
-        self._target = target
-        self._protocol = protocol
-        self._token = token
+    book: OrderBook
+    tasks: Mapping[str, LoadedTask]
+    target: Target
+    protocol: Protocol
+    token: str
 
     def app(self) -> Starlette:
         """The ASGI application."""
@@ -94,10 +88,10 @@ class Service:
 
     async def _health(self, request: Request) -> Response:
         """Without a token: says nothing of what is graded."""
-        book = self._book
-        facts = {"liftbench": __version__, "grader_version": GRADER_VERSION, "target": self._target}
+        book = self.book
+        facts = {"liftbench": __version__, "grader_version": GRADER_VERSION, "target": self.target}
         state = {"status": "ok" if book.lost is None else "no grader left", "waiting": book.waiting}
-        return JSONResponse(state | facts | {"tasks": len(self._tasks)}, 200 if book.lost is None else 503)
+        return JSONResponse(state | facts | {"tasks": len(self.tasks)}, 200 if book.lost is None else 503)
 
     async def _list(self, request: Request) -> Response:
         """Tasks with the messages that a student gets, `?briefing=contract` or `full`."""
@@ -105,12 +99,12 @@ class Service:
         briefing = request.query_params.get("briefing", "contract")
         if briefing not in get_args(Briefing):
             raise Refused(400, "briefing: contract or full")
-        return JSONResponse([self._task(loaded.task, briefing) for loaded in self._tasks.values()])
+        return JSONResponse([self._task(loaded.task, briefing) for loaded in self.tasks.values()])
 
     def _task(self, task: Task, briefing: Any) -> dict[str, Any]:
         arm = Arm(kind="without_skill")
         asked = make_request(
-            task, self._target, arm, [], sampling=Sampling(), repeat=0, briefing=briefing, turns=1
+            task, self.target, arm, [], sampling=Sampling(), repeat=0, briefing=briefing, turns=1
         )
         messages = [one.model_dump(mode="json", include={"role", "content"}) for one in asked.messages]
         return {"id": task.id, "family": task.family, "digest": task.digest, "messages": messages}
@@ -120,8 +114,8 @@ class Service:
         self._authorize(request)
         data = await _body(request)
         several = isinstance(data, list)
-        if several and len(data) > self._book.most_waiting:
-            raise Refused(413, f"a list has at most {self._book.most_waiting} submissions")
+        if several and len(data) > self.book.most_waiting:
+            raise Refused(413, f"a list has at most {self.book.most_waiting} submissions")
         try:
             submitted = [Submission.model_validate(one) for one in (data if several else [data])]
         except ValidationError as error:
@@ -142,20 +136,20 @@ class Service:
             raise Refused(400, "wait: give seconds")
         key = request.path_params["key"]
         give_up = time.monotonic() + min(wait_s, MOST_WAIT_S)
-        while self._book.under_way(key) and time.monotonic() < give_up:  # a thread would be held meanwhile
+        while self.book.under_way(key) and time.monotonic() < give_up:  # a thread would be held meanwhile
             await asyncio.sleep(_POLL_S)
-        answer = await run_in_threadpool(self._book.answer, key) if key.isalnum() else None
+        answer = await run_in_threadpool(self.book.answer, key) if key.isalnum() else None
         if answer is None:
             raise Refused(404, "no such order")
         return JSONResponse(answer.model_dump(mode="json"))
 
     def _authorize(self, request: Request) -> None:
         given = request.headers.get("authorization", "").removeprefix("Bearer ")
-        if not hmac.compare_digest(given.encode(), self._token.encode()):
+        if not hmac.compare_digest(given.encode(), self.token.encode()):
             raise Refused(401, "send `Authorization: Bearer TOKEN`", {"WWW-Authenticate": "Bearer"})
 
     def _order(self, submission: Submission) -> GradeOrder:
-        loaded = self._tasks.get(submission.task)
+        loaded = self.tasks.get(submission.task)
         if loaded is None:
             raise Refused(400, f"no task {submission.task!r} here")
         if submission.files is not None:
@@ -166,14 +160,14 @@ class Service:
         return GradeOrder(
             task=submission.task,
             task_digest=loaded.task.digest,
-            target=self._target,
-            protocol=self._protocol,
+            target=self.target,
+            protocol=self.protocol,
             given=given,
         )
 
     def _accept(self, submitted: Sequence[Submission]) -> list[Answer]:
         try:
-            return self._book.accept_all([self._order(one) for one in submitted])
+            return self.book.accept_all([self._order(one) for one in submitted])
         except QueueFull:
             raise Refused(429, "the queue is full", {"Retry-After": _RETRY_S}) from None
 
