@@ -53,16 +53,7 @@ SkillArgument = Annotated[
 ModelsOption = Annotated[list[str], typer.Option("-m", "--model", help="provider/model; repeatable.")]
 PatternsOption = Annotated[list[str] | None, typer.Option(help="Globs, such as 'l1/*'; repeatable.")]
 RepeatsOption = Annotated[int, typer.Option("--runs", min=1, help="Replies per task, model and arm.")]
-GpusOption = Annotated[
-    str, typer.Option(metavar="all|N|UUID,...", help="cuda: GPUs of this machine, one grader for each.")
-]
-FleetOption = Annotated[
-    str | None, typer.Option(metavar="HOST:PORT|local", help="Grade on the nodes of this Ray cluster.")
-]
 BaseUrlOption = Annotated[str | None, typer.Option(help="An OpenAI-compatible server, with /v1.")]
-MetricOption = Annotated[
-    Metric, typer.Option(metavar="METRIC", help="Primary metric: deployed, correct or compiles.")
-]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,8 +114,12 @@ class TrialOptions:
 class FleetOptions:
     """On how many graders projects are graded."""
 
-    gpus: GpusOption = "all"
-    fleet: FleetOption = None
+    gpus: Annotated[
+        str, typer.Option(metavar="all|N|UUID,...", help="cuda: GPUs of this machine, one grader for each.")
+    ] = "all"
+    fleet: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT|local", help="Grade on the nodes of this Ray cluster.")
+    ] = None
 
 
 def expand_groups(command: Callable[..., Any]) -> Callable[..., Any]:
