@@ -73,10 +73,6 @@ class Converted:
         return self.loaded
 
 
-def default_cache() -> Path:
-    return Path(platformdirs.user_cache_dir("liftbench"))
-
-
 def select_with_problems(patterns: Sequence[str], root: Path | None = None) -> list[LoadedTask]:
     """`select_tasks` that also knows `kernelbench:PATH...`; problems need not be admitted. UsageError."""
     theirs = [pattern for pattern in patterns if is_pattern(pattern)]
@@ -94,7 +90,7 @@ def convert_pattern(pattern: str, cache: Path | None = None) -> list[Converted]:
 
     Raises UsageError if there are none.
     """
-    folder = default_cache() if cache is None else cache
+    folder = cache or Path(platformdirs.user_cache_dir("liftbench"))
     return in_parallel(find_problems(pattern), lambda problem, isolation: convert(problem, folder, isolation))
 
 

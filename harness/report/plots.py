@@ -13,7 +13,7 @@ from typing import Final
 from markupsafe import Markup, escape
 
 from harness.report import figures
-from harness.report.comparison_schema import Comparison, FamilyLift, MetricRow, Unit
+from harness.report.comparison_schema import Comparison, FamilyLift, MetricRow
 from harness.report.figures import typeset
 from harness.report.schema import FastLevel, TrialRow
 from harness.text import shorten
@@ -120,10 +120,6 @@ def _vertical_grid(
     return marks
 
 
-def _tick(unit: Unit, value: float) -> str:
-    return f"x{value:g}" if unit == "ratio" else figures.signed_points(value)
-
-
 def levels(comparison: Comparison) -> Markup:
     """Both arms' compile rate, correctness and deployed speed, joined by their difference."""
     y, shares = 26.0, Axis(0.0, 1.0, _LEFT + _ROOM, _RIGHT)
@@ -180,7 +176,8 @@ def forest(row: MetricRow, confidence: str) -> Markup:
     make = ratio_axis if row.unit == "ratio" else point_axis
     axis, ticks = make(core, _LEFT, _RIGHT)
     bottom = 24.0 + 22 * len(families) + 14
-    marks = _vertical_grid(axis, ticks, [_tick(row.unit, tick) for tick in ticks], 12, bottom + 16, 16)
+    labels = [f"x{tick:g}" if row.unit == "ratio" else figures.signed_points(tick) for tick in ticks]
+    marks = _vertical_grid(axis, ticks, labels, 12, bottom + 16, 16)
     none = axis.at(1.0 if row.unit == "ratio" else 0.0)
     marks.append(line(none, 6, none, bottom + 16, "zero"))
     for index, family in enumerate(families):

@@ -62,7 +62,7 @@ def bodies(
     told = [transcripts.get(row.folder, Transcript()) for row in summary.trials]
     sent = _sent(told)
     numbers = {said: number for number, said in enumerate(sent)}
-    shared = {"numbers": numbers, "meaning": _meaning, "own": OF_A_TRIAL}
+    shared = {"numbers": numbers, "meaning": lambda flag: FLAGS.get(flag, _OTHER_FLAG), "own": OF_A_TRIAL}
     trials = list[str]()
     for row, one in zip(summary.trials, told, strict=True):
         errors = {f"t{len(trials)}e{number}": error for number, error in enumerate(row.diagnostics)}
@@ -100,10 +100,6 @@ def _files(files: Iterable[ProjectFile], errors: Mapping[str, Diagnostic]) -> li
         own = {name: one for name, one in errors.items() if one.file == file.path and one.line is not None}
         made.append(_File(file.path, listing(file.path, file.text, own), own))
     return made
-
-
-def _meaning(flag: str) -> str:
-    return FLAGS.get(flag, _OTHER_FLAG)
 
 
 def _body(text: str, packed: bool) -> Markup:
