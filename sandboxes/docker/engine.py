@@ -12,7 +12,6 @@ import posixpath
 import shutil
 import socket
 import tarfile
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ import docker
 import docker.errors
 
 from harness.errors import SandboxError
+from harness.files import directory_atomically
 from harness.locks import locked
 from sandboxes.job import RoleName
 from sandboxes.orphans import Owner
@@ -242,15 +242,12 @@ class Image:
         place.parent.mkdir(parents=True, exist_ok=True)
         with locked(place.with_suffix(".lock"), f"the copy of files from image {self.reference}"):
             if not place.is_dir():
-                fresh = Path(tempfile.mkdtemp(prefix=".new-", dir=place.parent)).resolve()
                 try:
-                    self._fill(fresh)
-                    fresh.chmod(0o755)
-                    fresh.rename(place)
+                    with directory_atomically(place) as fresh:
+                        self._fill(fresh.resolve())
+                        fresh.chmod(0o755)
                 except OSError as error:
                     raise SandboxError(f"no copy of {self.reference} in {place.parent}: {error}") from error
-                finally:
-                    shutil.rmtree(fresh, ignore_errors=True)
             os.utime(place)
             _drop_old(place.parent)
         return place
