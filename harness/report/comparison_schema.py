@@ -77,23 +77,28 @@ class FamilyLift(Record):
     tasks: tuple[TaskLift, ...]
 
 
-class MetricRow(Effect):
-    """One metric in one comparison."""
+class MetricEffect(Effect):
+    """One metric in both arms, or in two runs."""
 
     metric: MetricName
     label: str
     unit: Unit
-    role: Literal["primary", "secondary", "descriptive"]
-    """Secondary p values are Holm-adjusted together; descriptive rows are not tested."""
     p_value: float | None
-    p_holm: float | None
-    """Of secondary rows only."""
     n_families: int
     n_different: int
     n_tasks: int
     n_dropped_tasks: int
-    per_family: tuple[FamilyLift, ...]
     not_measured: str | None
+
+
+class MetricRow(MetricEffect):
+    """One metric in one comparison."""
+
+    role: Literal["primary", "secondary", "descriptive"]
+    """Secondary p values are Holm-adjusted together; descriptive rows are not tested."""
+    p_holm: float | None
+    """Of secondary rows only."""
+    per_family: tuple[FamilyLift, ...]
 
 
 class KnownEffect(Effect):

@@ -255,13 +255,7 @@ def _metric_row(
     tasks: dict[str, list[TaskLift]] = defaultdict(list)
     for family, task, difference in lift.per_task:
         tasks[family].append(TaskLift(task=task, lift=metric.shown(difference)))
-    made: dict[str, object] = {
-        name: getattr(lift, name) for name in ("n_families", "n_different", "n_tasks", "n_dropped_tasks")
-    }
-    made |= {
-        "metric": metric.name,
-        "label": metric.label,
-        "unit": metric.unit,
+    made = metric.facts(lift) | {
         "role": role,
         "p_value": None if role == "descriptive" else lift.p_value,
         "p_holm": p_holm,
@@ -271,7 +265,7 @@ def _metric_row(
         ),
         "not_measured": gap.reason if gap else None,
     }
-    return MetricRow.model_validate(made | metric.effect(lift))
+    return MetricRow.model_validate(made)
 
 
 def _caveats(run: ScoredRun, row: MetricRow, sides: Sequence[ArmSummary]) -> Iterable[str]:

@@ -205,6 +205,12 @@ class Metric:
         values |= ends(lift.interval)
         return {name: None if value is None else self.shown(value) for name, value in values.items()}
 
+    def facts(self, lift: stats.Lift) -> dict[str, object]:
+        """The same, with the names of this metric and what the lift rests on."""
+        counted = ("n_families", "n_different", "n_tasks", "n_dropped_tasks")
+        counts = {name: getattr(lift, name) for name in counted}
+        return {"metric": self.name, "label": self.label, "unit": self.unit} | counts | self.effect(lift)
+
 
 def observations(values: Values, treatment: Scores, control: Scores) -> list[stats.Observation]:
     seen: list[stats.Observation] = []

@@ -15,7 +15,7 @@ from harness.errors import UsageError
 from harness.records import Arm, Metric, Record, RunConfig, RunRecord, RunSettings, TrialKey, TrialRecord
 from harness.report import metrics
 from harness.report.arms import arm_labels
-from harness.report.comparison_schema import Effect, MetricName, Unit
+from harness.report.comparison_schema import MetricEffect
 from harness.report.headline import HeadlineRow, headline
 from harness.report.summary import score_run
 from harness.report.wording import short_model
@@ -46,19 +46,10 @@ class Side(Record):
     comparisons: tuple[HeadlineRow, ...]
 
 
-class PairedRow(Effect):
+class PairedRow(MetricEffect):
     """One metric: `control` is A, `treatment` is B, `lift` B minus A (B / A of a ratio)."""
 
-    metric: MetricName
-    label: str
-    unit: Unit
-    p_value: float | None
     p_holm: float | None
-    n_families: int
-    n_different: int
-    n_tasks: int
-    n_dropped_tasks: int
-    not_measured: str | None
     outcome: Outcome
 
 
@@ -268,19 +259,13 @@ def _row(a: _Scored, b: _Scored, metric: metrics.Metric, lift: stats.Lift) -> Pa
         reasons = ["no task has a scored trial in both runs"]
     if reasons:
         lift = stats.paired_lift([])
-    made: dict[str, object] = {
-        name: getattr(lift, name)
-        for name in ("p_value", "n_families", "n_different", "n_tasks", "n_dropped_tasks")
-    }
-    made |= {
-        "metric": metric.name,
-        "label": metric.label,
-        "unit": metric.unit,
+    made = metric.facts(lift) | {
+        "p_value": lift.p_value,
         "p_holm": None,
         "not_measured": "; ".join(reasons) or None,
         "outcome": "not measured" if reasons else "within noise",
     }
-    return PairedRow.model_validate(made | metric.effect(lift))
+    return PairedRow.model_validate(made)
 
 
 def _adjusted(cells: Sequence[Cell], primary: set[Metric]) -> tuple[Cell, ...]:
