@@ -156,12 +156,9 @@ class Nvml:
 
     def gpus(self) -> list[Gpu]:
         """All GPUs that this process may use, in NVML's order."""
-        found = []
-        for index in range(_call("nvmlDeviceGetCount")):
-            device = _optional("nvmlDeviceGetHandleByIndex", index)
-            if device is not None:  # GPUs that a cgroup denies are counted too
-                found.append(_gpu(index, device))
-        return found
+        handles = [_optional("nvmlDeviceGetHandleByIndex", n) for n in range(_call("nvmlDeviceGetCount"))]
+        # GPUs that a cgroup denies are counted too.
+        return [_gpu(index, device) for index, device in enumerate(handles) if device is not None]
 
     def device(self, uuid: str) -> Any:
         """NVML's handle of the GPU with that UUID. Raises NvmlError."""
