@@ -60,10 +60,8 @@ _SWITCHES: Final = (
 )
 
 
-class BubblewrapBackend:
+class BubblewrapBackend(host_job.HostBackend):
     name = "bubblewrap"
-    python = Path(sys.executable)
-    image = None
 
     def __init__(self, program: str = "bwrap") -> None:
         """Raises SandboxError, with advice, where it cannot work."""
@@ -89,9 +87,6 @@ class BubblewrapBackend:
             "limits": "control groups" if groups else "rlimits, memory watchdog, wall clock",
         }
         return found | (groups.facts() if groups else {})
-
-    def close(self) -> None:
-        """Nothing is held."""
 
     def spawn(self, job: Job) -> HostProcess:
         gpu = gpu_of(job)
@@ -119,7 +114,7 @@ class BubblewrapBackend:
             spec = host_job.spec_for(
                 job,
                 scratch=_SCRATCH,
-                environment=host_job.environment_of(job, _SCRATCH, gpu),
+                variables=gpu.environment,
                 # bwrap installs the profile, which its process 1 needs too.
                 seccomp=ruleset_filter(os.uname().machine),
                 reaps=False,

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from harness.errors import SandboxError
 from sandboxes.cgroups import Cgroup, Cgroups
-from sandboxes.gpu import HostGpu, checked_environment
+from sandboxes.gpu import checked_environment
 from sandboxes.host_process import CHANNEL_NUMBER, INSIDE, HostProcess, SpawnSpec
 from sandboxes.job import Job
 from sandboxes.orphans import owned_prefix
@@ -30,6 +30,16 @@ from sandboxes.seccomp import compile_filter, job_filter, profile, without_hidde
 _ADDRESS_SLACK_BYTES: Final = 16 << 30
 _UIDS: Final = range(20_000, 60_000)  # below 65536: a user namespace may map no more
 CHOWN, KILL, SETGID, SETUID, SYS_ADMIN = 0, 5, 6, 7, 21  # linux/capability.h
+
+
+class HostBackend:
+    """What the backends have in common whose jobs are processes of this host."""
+
+    python = Path(sys.executable)
+    image = None
+
+    def close(self) -> None:
+        """Nothing is held."""
 
 
 class FreeUsers:
@@ -70,12 +80,6 @@ def threads_of(uid: int) -> int:
     """How many threads `uid` runs now, as RLIMIT_NPROC counts them."""
     counts = [stat_of(pid)[17:18] for pid, owner in processes() if owner == uid]
     return sum(int(number) for found in counts for number in found)
-
-
-def environment_of(job: Job, scratch: str, gpu: HostGpu | None = None) -> dict[str, str]:
-    """A scrubbed environment with the job's own variables. Raises SandboxError."""
-    base = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": scratch, "TMPDIR": scratch, "LANG": "C.UTF-8"}
-    return base | checked_environment(job.environment) | dict(gpu.environment if gpu else {})
 
 
 def profile_for(job: Job, *, sockets: bool, counted: bool, rulesets: bool = False) -> bytes:
@@ -127,7 +131,7 @@ def spec_for(
     job: Job,
     *,
     scratch: str,
-    environment: dict[str, str],
+    variables: Mapping[str, str],
     seccomp: bytes,
     caps_memory: bool,
     processes: int | None,
@@ -137,19 +141,22 @@ def spec_for(
     counted: Sequence[str] = (),
     reaps: bool = True,
 ) -> str:
-    """The argument of inside.py.
+    """The argument of inside.py. Raises SandboxError.
 
-    `counted`: other directories in memory whose files count as scratch. `reaps`: it becomes the subreaper
-    of orphans. `processes`: RLIMIT_NPROC, which counts all processes of the user.
+    `variables`: further ones of its environment. `counted`: other directories in memory whose files count
+    as scratch. `reaps`: it becomes the subreaper of orphans. `processes`: RLIMIT_NPROC, which counts all
+    processes of the user.
     """
     limits, memory = job.limits, job.limits.memory_bytes
+    # Scrubbed, with the job's own variables.
+    base = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": scratch, "TMPDIR": scratch, "LANG": "C.UTF-8"}
     # A backstop for the watchdog. CUDA reserves far more than it uses: 280 GiB for one pool on an H200.
     backstop = None if memory is None or job.device or caps_memory else 2 * memory + _ADDRESS_SLACK_BYTES
     return json.dumps(
         {
             "channel": channel,
             "scratch": scratch,
-            "environment": environment,
+            "environment": base | checked_environment(job.environment) | dict(variables),
             "limits": {
                 "cpu_s": None if limits.cpu_s is None else int(limits.cpu_s) + 1,
                 "file_bytes": limits.file_bytes,

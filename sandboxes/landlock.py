@@ -11,7 +11,6 @@ GPU, which needs unix sockets, any reachable one can be connected to.
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -33,10 +32,8 @@ _PROC: Final = ("self", "cpuinfo", "meminfo", "stat", "filesystems", "sys/vm")
 _PROC_WITH_GPU: Final = ("devices", "modules", "version", "driver/nvidia*")
 
 
-class LandlockBackend:
+class LandlockBackend(host_job.HostBackend):
     name = "landlock"
-    python = Path(sys.executable)
-    image = None
 
     def __init__(self) -> None:
         """Raises SandboxError, with advice, where it cannot work."""
@@ -61,9 +58,6 @@ class LandlockBackend:
         }
         return found | (self._groups.facts() if self._groups else {})
 
-    def close(self) -> None:
-        """Nothing is held."""
-
     def spawn(self, job: Job) -> HostProcess:
         gpu = gpu_of(job)
         view = view_for(job, gpu.libraries)
@@ -73,7 +67,7 @@ class LandlockBackend:
             return host_job.spec_for(
                 job,
                 scratch=scratch,
-                environment=host_job.environment_of(job, scratch, gpu),
+                variables=gpu.environment,
                 seccomp=host_job.profile_for(job, sockets=bool(gpu.nodes), counted=counted),
                 caps_memory=counted,
                 # Without its own user, our own threads are counted too.

@@ -17,16 +17,14 @@ import sysconfig
 from pathlib import Path
 
 from sandboxes.gpu import gpu_of
-from sandboxes.host_job import FreeUsers, environment_of, spec_for, start_inside
+from sandboxes.host_job import FreeUsers, HostBackend, spec_for, start_inside
 from sandboxes.host_process import HostProcess
 from sandboxes.job import Job
 from sandboxes.seccomp import job_filter
 
 
-class LocalBackend:
+class LocalBackend(HostBackend):
     name = "local"
-    python = Path(sys.executable)
-    image = None
 
     def __init__(self) -> None:
         self._users = FreeUsers()
@@ -39,9 +37,6 @@ class LocalBackend:
             "limits": "rlimits, memory watchdog, wall clock",
         }
 
-    def close(self) -> None:
-        """Nothing is held."""
-
     def spawn(self, job: Job) -> HostProcess:
         uid, gpu = self._users.take(), gpu_of(job, closed=False)
 
@@ -49,7 +44,7 @@ class LocalBackend:
             return spec_for(
                 job,
                 scratch=scratch,
-                environment=environment_of(job, scratch, gpu),
+                variables=gpu.environment,
                 seccomp=job_filter(job, os.uname().machine),
                 caps_memory=False,
                 processes=job.limits.processes if uid is not None else None,

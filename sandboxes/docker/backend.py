@@ -19,8 +19,8 @@ from harness.errors import SandboxError
 from sandboxes.docker.container import SOCKET, Container
 from sandboxes.docker.engine import DockerEngine, Image, owner_labels, reference, remove_orphan_containers
 from sandboxes.docker.gpu import cdi_of_engine, docker_gpu_arguments, find_toolkit
-from sandboxes.gpu import HostGpu, find_gpus, slot_named
-from sandboxes.host_job import FreeUsers, environment_of, spec_for
+from sandboxes.gpu import find_gpus, slot_named
+from sandboxes.host_job import FreeUsers, spec_for
 from sandboxes.host_process import INSIDE
 from sandboxes.job import IMAGES_FACT, Job, RoleName
 from sandboxes.seccomp import job_filter, profile
@@ -91,7 +91,7 @@ class DockerBackend:
             job,
             channel=SOCKET,
             scratch=SCRATCH,
-            environment=environment_of(job, SCRATCH, HostGpu(environment=variables)),
+            variables=variables,
             # The engine installs the profile; its own first process needs what this refuses.
             seccomp=job_filter(job, os.uname().machine),
             caps_memory=True,  # by the control group, which limits processes too
