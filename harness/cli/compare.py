@@ -134,8 +134,8 @@ def _lines(found: RunComparison, width: int) -> Iterable[Line]:
     yield from _conclusion(found, width)
 
 
-def _wrapped(text: str, width: int, style: str = "") -> Iterable[Line]:
-    for line in textwrap.wrap(clean(text), width, initial_indent="  ", subsequent_indent="    "):
+def _wrapped(text: str, width: int, style: str = "", indent: str = "  ") -> Iterable[Line]:
+    for line in textwrap.wrap(clean(text), width, initial_indent=indent, subsequent_indent=2 * indent):
         yield line, style
 
 
@@ -165,8 +165,7 @@ def _cell(cell: Cell, width: int) -> Iterable[Line]:
     both = " x ".join(" -> ".join(dict.fromkeys(names)) for names in (models, labels))
     what = ", lift over no skill" if cell.what == "lift" else ""
     trials = f" ({cell.trials_a} and {cell.trials_b} trials)" if cell.what == "level" else ""
-    for line in textwrap.wrap(clean(f"{both}{what}{trials}"), width):
-        yield line, "bold"
+    yield from _wrapped(f"{both}{what}{trials}", width, "bold", indent="")
     interval = f"{figures.confidence(ALPHA)}, by family"
     yield _columns("", ("A", "B", "change", interval, "adj. p")), "dim"
     for row in shown:
@@ -209,11 +208,9 @@ def _conclusion(found: RunComparison, width: int) -> Iterable[Line]:
         where = "the lift of " if cell.what == "lift" else ""
         text = f"{row.outcome} by more than noise: {figures.change(row.unit, row.lift)} {row.label}"
         style = "bold green" if row.outcome == "better" else "bold red"
-        for line in textwrap.wrap(clean(f"{text}, {where}{cell.model_b} x {cell.label_b}"), width):
-            yield line, style
+        yield from _wrapped(f"{text}, {where}{cell.model_b} x {cell.label_b}", width, style, indent="")
     if not clear:
         tested = [row.n_families for cell in found.cells for row in cell.rows if not row.not_measured]
         count = figures.plural(max(tested), "family") if tested else "no family"
         text = f"nothing changed by more than noise (adjusted p at most {ALPHA:g}; {count})"
-        for line in textwrap.wrap(text, width):
-            yield line, "bold yellow"
+        yield from _wrapped(text, width, "bold yellow", indent="")
