@@ -71,7 +71,7 @@ class SharedLibrary:
         dynamic = next((s for s in segments if s[0] == _PT_DYNAMIC), None)
         if dynamic is None:
             raise ElfError("it has no dynamic segment")
-        self._tags = self._read_dynamic(dynamic[2], dynamic[5])
+        self._tags = list(self._read_dynamic(dynamic[2], dynamic[5]))
         self._first = first = dict(reversed(self._tags))
         self._strings_at = self._offset(first.get(_DT_STRTAB, 0))
         self._strings_size = min(first.get(_DT_STRSZ, 0), size - self._strings_at)
@@ -99,14 +99,12 @@ class SharedLibrary:
                 return int(offset + address - start)
         raise ElfError(f"address {address:#x} is in no loaded part of the file")
 
-    def _read_dynamic(self, offset: int, size: int) -> list[tuple[int, int]]:
-        tags = []
+    def _read_dynamic(self, offset: int, size: int) -> Iterator[tuple[int, int]]:
         for at in range(offset, offset + min(size, _DYNAMIC.size * 4096), _DYNAMIC.size):
             tag, value = self._unpack(_DYNAMIC, at)
             if tag == 0:
-                break
-            tags.append((tag, value))
-        return tags
+                return
+            yield tag, value
 
     def _string(self, index: int) -> str:
         if index >= self._strings_size:

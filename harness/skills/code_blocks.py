@@ -8,7 +8,7 @@ import json
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
@@ -218,19 +218,17 @@ def _toml(block: CodeBlock) -> list[SkillFinding]:
     if {"general", "kernel"} <= tables and _FRAMEWORKS & tables:
         whole = whole_build_toml(block)
         return [whole] if isinstance(whole, SkillFinding) else []
-    return _partial_build_toml(block, fields)
+    return list(_partial_build_toml(block, fields))
 
 
-def _partial_build_toml(block: CodeBlock, fields: dict[str, Any]) -> list[SkillFinding]:
+def _partial_build_toml(block: CodeBlock, fields: dict[str, Any]) -> Iterator[SkillFinding]:
     """Violations of the schema in the keys that are there."""
     lines = key_lines(normalized(block.text))
-    found = []
     for place, advice in faults(_completed(fields)):
         ends = (place[:end] for end in range(len(place), 0, -1))
         line = next((lines[path] for path in ends if path in lines), 1)
         report = warning if is_template(block.text) else error
-        found.append(report(block.file, block.line + line, f"kernel-builder refuses this: {advice}"))
-    return found
+        yield report(block.file, block.line + line, f"kernel-builder refuses this: {advice}")
 
 
 def _completed(fields: dict[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from harness.records import Project
@@ -60,16 +60,14 @@ def _blanked(text: str) -> str:
     return text
 
 
-def _changed_lines(line: str, code: str) -> list[str]:
+def _changed_lines(line: str, code: str) -> Iterator[str]:
     """Every mutation of the line; `code` is the line without strings, comments and checks."""
     if _SKIPPED_LINE.search(line) or MARK in line:
-        return []
-    found = []
+        return
     rules = _IN_LOOPS + _ANYWHERE if _LOOP.search(code) else _ANYWHERE
     for pattern, replacement in rules:
         for match in pattern.finditer(code):
-            found.append(line[: match.start()] + match.expand(replacement) + line[match.end() :])
-    return found
+            yield line[: match.start()] + match.expand(replacement) + line[match.end() :]
 
 
 def mutants(project: Project, paths: Sequence[str]) -> list[Mutant]:
