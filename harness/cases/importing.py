@@ -58,7 +58,8 @@ def _cases_of(file: Path) -> list[TestCase]:
             raise UsageError(f"{file}: {name} must be a list")
         for index, entry in enumerate(entries):
             try:
-                kind = _FORMATS.get(name, _kind_in_a_list(entry))
+                asks = isinstance(entry, dict) and "question" in entry
+                kind = _FORMATS.get(name, _NvidiaCase if asks else _UpskillCase)
                 found.append(kind.model_validate(entry).case(index + 1, file))
             except ValueError as error:  # ValidationError is one
                 raise UsageError(f"{file}: {name}[{index}]: {reason_of(error)}") from None
@@ -281,10 +282,6 @@ class _NvidiaCase(_Entry):
             prompt=self.question,
             not_checkable=(*notes, *self.unknown()),
         )
-
-
-def _kind_in_a_list(entry: Any) -> type[_UpskillCase | _NvidiaCase]:
-    return _NvidiaCase if isinstance(entry, dict) and "question" in entry else _UpskillCase
 
 
 def _read(file: Path, path: str) -> str:

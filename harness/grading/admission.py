@@ -41,11 +41,9 @@ def admit(loaded: LoadedTask, grader: Grader, most_mutants: int) -> Admission:
     """Try every rule on one task, with at most `most_mutants` mutated experts. Raises InfraError."""
     task = loaded.task
     project = expert_project(task)
-    rules = [_sources(loaded), sizes_rule(loaded), *_without_projects(loaded)]
     grade = None if project is None else grader.grade(project, loaded)
-    rules.append(_expert(grade))
-    rules.append(_mutants(loaded, project, grade, grader, most_mutants))
-    rules.append(_light(grade))
+    rules = [_sources(loaded), sizes_rule(loaded), *_without_projects(loaded), _expert(grade)]
+    rules += [_mutants(loaded, project, grade, grader, most_mutants), _light(grade)]
     return Admission(
         task=task.id,
         version=task.version,

@@ -126,10 +126,6 @@ def _strip(summary: Summary, comparison: Comparison) -> Markup:
     return plots.speed_strip(arms)
 
 
-def _shade(share: float) -> str:
-    return f"heat-{sum(share >= step for step in (0.005, 0.03, 0.08, 0.15, 0.3))}"
-
-
 def environment(summary: Summary | None) -> Environment:
     """Templates of one run's pages; without a summary the filter `model` is the caller's to set."""
     made = Environment(
@@ -212,7 +208,7 @@ def render_html(summary: Summary, transcripts: Mapping[str, Transcript] | None =
             labels=labels,
             codes=CODES,
             present={row.verdict for row in summary.trials},
-            shades=_shade,
+            shades=lambda share: f"heat-{sum(share >= step for step in (0.005, 0.03, 0.08, 0.15, 0.3))}",
             strip=lambda comparison: _strip(summary, comparison),
         )
         + "\n"
