@@ -119,10 +119,8 @@ def _lines(found: RunComparison, width: int) -> Iterable[Line]:
     for name, side in (("A", found.a), ("B", found.b)):
         yield from _side(name, side, width)
     yield "", ""
-    yield (
-        ("what differs" if found.changes else "nothing differs in what was asked and by what it was graded"),
-        "bold",
-    )
+    same = "nothing differs in what was asked and by what it was graded"
+    yield "what differs" if found.changes else same, "bold"
     for change in found.changes:
         yield from _wrapped(f"{change.what}: {change.a} -> {change.b}", width)
     for note in (*found.unpaired, *(f"{task}: {why}" for task, why in found.left_out.items())):

@@ -129,13 +129,12 @@ def _price(spending: Spending) -> str | None:
     usd, count = one.cost_usd_per_extra_correct, one.tokens_per_extra_correct
     amount: Callable[[float], str]
     if usd is not None:
-        ends, amount = (
-            (one.cost_usd_per_extra_correct_low, one.cost_usd_per_extra_correct_high),
-            figures.dollars,
-        )
+        ends = (one.cost_usd_per_extra_correct_low, one.cost_usd_per_extra_correct_high)
+        amount = figures.dollars
         shown = figures.dollars(usd) if usd >= _LEAST_USD else None
     else:
-        ends, amount = (one.tokens_per_extra_correct_low, one.tokens_per_extra_correct_high), figures.tokens
+        ends = (one.tokens_per_extra_correct_low, one.tokens_per_extra_correct_high)
+        amount = figures.tokens
         shown = f"{figures.tokens(count)} tokens" if count is not None and count > 0.0 else None
     return shown and f"{shown} per extra correct kernel ({_interval(one, ends, amount)})"
 
