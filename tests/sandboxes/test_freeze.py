@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -74,8 +75,23 @@ def test_other_groups_are_left_alone(process: subprocess.Popen[bytes]) -> None:
     """A process of another group is neither signalled nor waited for, nor is one that has ended."""
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
-    assert confirm_stopped(lambda: [process.pid, ended.pid], os.getpgid(0), 10.0)
+    began = time.monotonic()
+    assert began <= confirm_stopped(lambda: [process.pid, ended.pid], os.getpgid(0)) <= time.monotonic()
     assert "T" not in states(process.pid)
+
+
+def test_a_stop_is_dated_when_all_stood_still(process: subprocess.Popen[bytes]) -> None:
+    """After the first scan that found no thread running, and before the one that confirmed it."""
+    scans: list[float] = []
+
+    def members() -> list[int]:
+        scans.append(time.monotonic())
+        return [process.pid]
+
+    os.killpg(process.pid, signal.SIGSTOP)
+    stopped_at = confirm_stopped(members, process.pid)
+    assert scans[-2] <= stopped_at <= scans[-1]
+    assert states(process.pid) == {"T"}
 
 
 def test_an_orphan_in_vfork_is_stopped(start: Starter) -> None:
