@@ -290,6 +290,8 @@ class GraderPool:
         timer = threading.Timer(seconds, self._open, args=(place,))
         timer.daemon = True
         with self._changed:
+            if self._closed:
+                return
             timer.start()
             self._openers = [*(one for one in self._openers if one.is_alive()), timer]
 

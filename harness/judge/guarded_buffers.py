@@ -200,19 +200,18 @@ class Arena:
         """(sets, set_bytes) uint8: the memory that the worker writes to."""
         return self._memory.shared[: self.size].view(len(self._inputs), self.layout.set_bytes)
 
-    def snapshot(self, chosen: Sequence[int] | None = None) -> Snapshot:
-        """A private copy of the outputs of `chosen` sets (default: all), complete when this returns. Bytes of
-        these sets that may not be written are compared in place, right after."""
+    def snapshot(self) -> Snapshot:
+        """A private copy of the outputs, complete when this returns. Bytes that may not be written are
+        compared in place, right after."""
         sets = list(self.shared)
-        chosen = range(len(sets)) if chosen is None else chosen
-        copies = self._each(lambda index: sets[index][: self.layout.kept_bytes].clone(), chosen)
+        copies = self._each(lambda data: data[: self.layout.kept_bytes].clone(), sets)
         if self._wait is not None:
             self._wait()
-        self._changed = self._each(lambda index: self._integrity(index, sets[index]), chosen)
+        self._changed = self._each(lambda index: self._integrity(index, sets[index]), range(len(sets)))
         return copies
 
     def results(self, snapshot: Snapshot) -> list[SetResult]:
-        """Of each set in `snapshot`, which the method of that name returned."""
+        """Of each set; `snapshot` is what the method of that name returned."""
         return [
             SetResult(
                 outputs=tuple(slot.unpack(data[slot.offset :][: slot.size]) for slot in self.layout.written),

@@ -79,6 +79,8 @@ class Measurement:
         self._student_stays = STUDENT in candidates.resident
         self._schedule = Schedule(self._sampler, candidates)
         self._random = random.SystemRandom()
+        self._order: list[str] = []
+        """Of the candidates, in the last block."""
         self.samples: dict[str, Lanes] = {}
         """By candidate. Public, so that a calibration can score them."""
         self._spent_s: dict[str, float] = {}

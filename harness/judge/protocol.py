@@ -80,8 +80,6 @@ class Numbers:
     """Single reveals beside each batch: their number is secret."""
     probed: float = 1.0
     """Share of visits with a reveal of adversarial values."""
-    verified: float = 1.0
-    """Share of a scored reveal's sets, rounded up and drawn in secret, that is verified."""
     secondary: bool = False
     flush: bool = False
     """On the host: write other memory before each reveal. (A device's transport always flushes its cache.)"""
@@ -103,7 +101,6 @@ _NUMBERS: dict[Protocol, Numbers] = {
         avoidable=0.08,
         calls_per_visit=(1, 1),
         probed=0.5,
-        verified=0.125,
     ),
     "full": Numbers(
         clean_blocks=10,
@@ -132,7 +129,6 @@ _ON_DEVICE: dict[Protocol, dict[str, Any]] = {
         "batch_sets": (2, 1024),
         "calls_per_visit": (1, 3),
         "probed": 1.0,
-        "verified": 1.0,
     },
     "full": {"batch_sets": (8, 2048), "flush": False},
 }

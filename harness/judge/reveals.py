@@ -60,8 +60,7 @@ Visit = list[InputSets]
 class Unverified(NamedTuple):
     arena: Arena
     """Closed: only its layout and its own copy of the inputs are used."""
-    shown: list[tuple[str, Tensors]]
-    """Kind and inputs of each set in the snapshot."""
+    shown: InputSets
     snapshot: Snapshot
 
 
@@ -195,19 +194,17 @@ class Sampler:
         timed: bool = False,
         keep: bool = False,
     ) -> tuple[Unverified | None, Reveal]:
-        """`timed`: by the outside clock; `keep`: copy the outputs that are verified."""
-        sets = len(shown.inputs)
-        share = self.numbers.verified if shown.scored else 1.0
-        kept = self.random.sample(range(sets), math.ceil(share * sets)) if keep else []
+        """`timed`: by the outside clock; `keep`: copy the outputs."""
         if client.memory is not None:
             client.freeze(True)
         with Arena(self.layout, shown.inputs, 0xFF, self.transport, client.memory, self._each) as arena:
             sample = None
             if timed and isinstance(self.transport, CudaTransport):
                 sample = OutputSample(arena, shown.inputs, self.transport)
-            snapshot, reveal = client.call(arena, sets, doing, rounds, mode, sample=sample, keep=kept)
-        verified = [(shown.kinds[at], shown.inputs[at]) for at in kept]
-        return Unverified(arena, verified, snapshot) if keep else None, reveal
+            snapshot, reveal = client.call(
+                arena, len(shown.inputs), doing, rounds, mode, sample=sample, keep=keep
+            )
+        return Unverified(arena, shown, snapshot) if keep else None, reveal
 
     def warm_up(self, client: WorkerClient, seconds: float) -> float:
         """Calls for at least `seconds`; microseconds of a call in the last reveal, outside. Raises Failed."""
@@ -319,7 +316,7 @@ class Sampler:
         pending, self._unverified = self._unverified, []
         for one in pending:
             results = one.arena.results(one.snapshot)
-            sets = [(*shown, result) for shown, result in zip(one.shown, results, strict=True)]
+            sets = list(zip(one.shown.kinds, one.shown.inputs, results, strict=True))
             for finding in self._each(self._finding, sets):
                 if finding is not None:
                     raise Failed(finding)

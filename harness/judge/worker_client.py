@@ -11,7 +11,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -264,13 +264,13 @@ class WorkerClient:
         *,
         spin: bool = True,
         sample: OutputSample | None = None,
-        keep: Sequence[int] | None = None,
+        keep: bool = True,
     ) -> tuple[Snapshot, Reveal]:
         """Reveal an arena, have every set called, freeze the worker: (snapshot, figures). Raises Failed.
 
         `spin`: busy-wait for the answer, for the clock's sake; `sample`: what is read at t1, on a device;
-        `keep`: sets that the snapshot has (default: all). A worker in which the arena's memory stays mapped
-        must be frozen before; it is thawed after t0.
+        without `keep` the snapshot is empty. A worker in which the arena's memory stays mapped must be frozen
+        before; it is thawed after t0.
         """
         message = {"op": "call", "sets": sets, "size": arena.size, "rounds": rounds, "mode": mode}
         deadline = _within(self._call_s)
@@ -290,8 +290,8 @@ class WorkerClient:
         if sample is not None:
             sample.read()
             taken = time.monotonic()
-        snapshot = arena.snapshot(keep)
-        late = sample.late(snapshot) if sample is not None and snapshot else 0
+        snapshot = arena.snapshot() if keep else []
+        late = sample.late(snapshot) if sample is not None and keep else 0
         self._process.pause(False)
         frozen_s = time.monotonic() - done
         self._send({"op": "hide"})

@@ -22,7 +22,7 @@ class Extent(Record):
 
 
 class BlockTelemetry(Record):
-    """The machine during one ABBA block, sampled before and after every turn; None is unknown."""
+    """The machine during one block, sampled before and after every turn; None is unknown."""
 
     block: int
     disturbed: tuple[str, ...]

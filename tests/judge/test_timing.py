@@ -27,7 +27,7 @@ from harness.judge.problem import Problem
 from harness.judge.protocol import Numbers, numbers_of
 from harness.judge.reveals import Sampler
 from harness.judge.shared_memory import CudaTransport, HostTransport, Transport
-from harness.judge.worker_client import Failed, Source, WorkerClient, WorkerPlace
+from harness.judge.worker_client import Source, WorkerClient, WorkerPlace
 from harness.outcome import Cause, Verdict
 from harness.records import TimingResult
 from harness.suite.catalogue import LoadedTask
@@ -454,22 +454,5 @@ def test_every_visit_has_a_probe_that_looks_like_the_others(bench: Sampler) -> N
         assert max(len(one.inputs) for one in visit if one.scored) >= 4
         assert len(visit[0].inputs) == 1 and visit[0].scored
     assert sizes == {True, False}
-
-
-def test_a_secret_share_of_a_scored_reveal_and_all_of_a_probe_are_verified(bench: Sampler) -> None:
-    """An eighth of 8 sets is one, another each time; a wrong set of the chosen ones is found."""
-    bench.numbers = replace(NUMBERS, verified=0.125)
-    wrong = HonestWorker(lambda out, x, **scalars: out.fill_(3.0))
-    chosen = set()
-    with loaded(wrong, PROJECT) as contender:
-        bench.plan(contender, trusted=False)
-        for scored in [True] * 20 + [False]:
-            shown = replace(bench._draw(8), scored=scored)
-            bench.reveal(contender, [shown], lanes(), 0, keep=True)
-            (taken,) = bench._unverified
-            assert len(taken.snapshot) == len(taken.shown) == (1 if scored else 8)
-            places = {id(inputs): at for at, inputs in enumerate(shown.inputs)}
-            chosen |= {places[id(inputs)] for _, inputs in taken.shown} if scored else set()
-            with pytest.raises(Failed, match="out of tolerance"):
-                bench.verify()
-    assert len(chosen) > 2
+    bench.numbers = replace(NUMBERS, probed=0.0)
+    assert all(one.scored for _ in range(20) for one in bench.visit())
