@@ -17,7 +17,7 @@ PINNED = {
     "tasks": "ff1bdee03a1f1a48",
     "kernels_ref": "6d809c90b0bc9863",
     "skills": "9e8e0944640d024d",
-    "studies": "d1c88d48f1e75ac3",
+    "studies": "b9196c886f8a3d5a",
     "demo/recordings": "127ea9fafa2c8a25",
     "demo/tasks": "fe87d51773bc86a1",
     "demo/skills": "9fedcd90fee6c57d",

@@ -52,7 +52,7 @@ def test_line_ends_and_a_byte_order_mark_are_read_over(tmp_path: Path) -> None:
         (b"---\nname: my-skill\ndescription: \xff\xfe\n---\n", "SKILL.md:3 is not UTF-8"),
         (b"---\nname: my-skill\n---\n", "no description"),
         (b"---\nname: my-skill\ndescription: \x00\n---\n", "no YAML"),
-        (b"---\na: " + b"[" * 5000 + b"\n---\n", "no YAML"),
+        pytest.param(b"---\na: " + b"[" * 5000 + b"\n---\n", "no YAML", marks=pytest.mark.slow),
     ],
 )
 def test_an_unusable_skill_is_a_usage_error_that_names_the_file(
