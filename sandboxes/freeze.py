@@ -36,13 +36,13 @@ def confirm_stopped(members: Callable[[], Iterable[int]], group: int, within_s: 
     is read while one of them ends may be incomplete. The time is that of the first of both: a process with a
     signal to act on creates no thread before it has. Raises UnstoppableError after `within_s`.
     """
-    began, before, stopped_at = time.monotonic(), None, None
+    began = now = time.monotonic()
+    before: set[int] | None = None
     while True:
         seen, stopped = _scan(members(), group)
-        if stopped and seen == before and stopped_at is not None:
-            return stopped_at
-        now = time.monotonic()
-        before, stopped_at = seen, now if stopped else None
+        if stopped and seen == before:
+            return now
+        now, before = time.monotonic(), seen if stopped else None
         if now - began > within_s:
             raise UnstoppableError(f"some thread did not stop within {within_s:.0f} s")
         # Spin first: sleeping costs more than most threads need, and sched_yield may cost 1.5 ms.

@@ -8,7 +8,7 @@ import json
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, get_args
 
 from pydantic import ValidationError, model_validator
@@ -72,7 +72,7 @@ class Service:
     tasks: Mapping[str, LoadedTask]
     target: Target
     protocol: Protocol
-    token: str
+    token: str = field(repr=False)
 
     def app(self) -> Starlette:
         """The ASGI application."""

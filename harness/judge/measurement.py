@@ -149,7 +149,7 @@ class Measurement:
         self._order.reverse()
         if block % 2 == 0:
             self._random.shuffle(self._order)
-        self._visit = self._sampler.visit(self._schedule.pace_us.get(STUDENT, 0.0))
+        self._visit = self._fresh_visit()
         for name in self._order:
             watched = self._turn(name, block, self.samples, "frozen")
             if watched.reason is not None:
@@ -179,7 +179,7 @@ class Measurement:
                 if time.monotonic() - began >= turn_s:
                     break
                 if student:
-                    visit = self._visit = self._sampler.visit(self._schedule.pace_us.get(name, 0.0))
+                    visit = self._visit = self._fresh_visit()
             self._spent_s[name] += time.monotonic() - began
         if student:
             self._sampler.verify()
@@ -187,6 +187,9 @@ class Measurement:
             us = Samples(batches[before:]).mean_outside_us
             self._turns.append(ReferenceTurn(name, state, life, us, *interference.rates(watched.samples)))
         return watched
+
+    def _fresh_visit(self) -> Visit:
+        return self._sampler.visit(self._schedule.pace_us.get(STUDENT, 0.0))
 
     def _shown(self, name: str, visit: Visit) -> Visit:
         """A student's inputs are fresh; our own workers may see the same ones again."""
@@ -257,7 +260,7 @@ class Measurement:
         samples = self._gone if stand_in is None else {name: lanes() for name in names}
         state: State = "gone" if stand_in is None else "control"
         for _ in range(_GONE_TURNS):
-            self._visit = self._sampler.visit(self._schedule.pace_us.get(STUDENT, 0.0))  # the same pauses
+            self._visit = self._fresh_visit()  # the same pauses
             self._random.shuffle(names)
             for name in names:
                 if stand_in is not None:
@@ -274,7 +277,7 @@ class Measurement:
         unscored = {name: lanes() for name in names}
         for _ in range(_LIFE_BLOCKS):
             self._random.shuffle(names)
-            self._visit = self._sampler.visit(self._schedule.pace_us.get(STUDENT, 0.0))
+            self._visit = self._fresh_visit()
             for name in names:
                 self._turn(name, 0, unscored, "frozen", life)
         self._candidates.dismiss()

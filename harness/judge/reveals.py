@@ -12,7 +12,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeVar
 
 from harness.judge import adversarial
@@ -52,6 +52,9 @@ class InputSets:
     kinds: list[str]
     scored: bool = True
     """False for a probe: adversarial values at the timed size, verified and not timed."""
+
+    def first(self, sets: int) -> InputSets:
+        return replace(self, inputs=self.inputs[:sets], kinds=self.kinds[:sets])
 
 
 Visit = list[InputSets]
@@ -107,16 +110,16 @@ class Sampler:
         self.plan(null, trusted=True)
         samples = Samples()
         for sets in (self.max_sets, *([1, self.max_sets] * _SCOUTS)):
-            shown = InputSets(self._warm.inputs[:sets], self._warm.kinds[:sets])
+            shown = self._warm.first(sets)
             _, reveal = self._reveal(null, shown, f"before {self.problem.label} is timed", timed=True)
             samples.add(0, reveal)
         samples.reveals.pop(0)  # sets itself up
         self._constant = constant_of(samples)
         took_us = min(self._reference_us(self._warm.inputs[0]) for _ in range(_SCOUTS))
-        warm = self._warm.inputs
+        warm = self._warm
         self._release_memory()
         self.max_sets = self._sets_for(took_us / _FASTER)
-        self._warm = InputSets(warm[: self.max_sets], self._warm.kinds * self.max_sets)
+        self._warm = warm.first(self.max_sets)
 
     def _sets_for(self, call_us: float) -> int:
         fewest, most = self.numbers.batch_sets
@@ -181,7 +184,7 @@ class Sampler:
         while self._memory:
             self._memory.pop().close()
         self._shared = None
-        self._warm = InputSets(self._warm.inputs[:1], self._warm.kinds[:1])
+        self._warm = self._warm.first(1)
 
     def _reveal(
         self,
@@ -259,7 +262,7 @@ class Sampler:
     def again(self, visit: Visit, pace_us: float) -> Visit:
         """The same inputs for a reference: no more sets than it is shown, and no probes."""
         most = self._max_shown(pace_us)
-        return [InputSets(one.inputs[:most], one.kinds[:most]) for one in visit if one.scored]
+        return [one.first(most) for one in visit if one.scored]
 
     def for_null(self, visit: Visit, paces_us: Sequence[float]) -> Visit:
         """The same inputs for the null project: batches of the student's sizes and of each reference's, so
@@ -268,7 +271,7 @@ class Sampler:
         batches = [one for one in shown if len(one.inputs) > 1]
         sizes = {(one_at, self._max_shown(us)) for one_at in range(len(batches)) for us in paces_us}
         fewer = [(batches[at], most) for at, most in sorted(sizes) if most < len(batches[at].inputs)]
-        return [*shown, *(InputSets(one.inputs[:most], one.kinds[:most]) for one, most in fewer)]
+        return [*shown, *(one.first(most) for one, most in fewer)]
 
     def reveal(self, client: WorkerClient, visit: Visit, samples: Lanes, block: int, *, keep: bool) -> float:
         """Make the reveals of a visit; `keep` what came back, to be verified. The least outside time of a

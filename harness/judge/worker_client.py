@@ -284,7 +284,7 @@ class WorkerClient:
         done = time.monotonic()
         if data != b"D":
             raise self._unexpected(data, doing)
-        taken = max(done, self._process.pause(True))
+        taken = self._process.pause(True)
         # A frozen worker can change nothing more in host memory. Work that it started on a device continues:
         # there t1 is when a secret sample of the outputs has been read. The copy is charged to neither.
         if sample is not None:

@@ -442,6 +442,16 @@ def test_students_share_no_memory(bench: Sampler) -> None:
     assert len(bench._memory) == 2
 
 
+def test_batches_that_may_be_large_are_warmed_up_with_few_sets(
+    bench: Sampler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the sets that sized batches, each with its kind: modes of a GPU are verified on these too."""
+    monkeypatch.setattr(bench, "_sets_for", lambda us: 63)
+    with loaded(HonestWorker(lambda *operands, **scalars: None), PROJECT) as null:
+        bench.size_batches(null)
+    assert (bench.max_sets, len(bench._warm.inputs), len(bench._warm.kinds)) == (63, 32, 32)
+
+
 def test_every_visit_has_a_probe_that_looks_like_the_others(bench: Sampler) -> None:
     """A single reveal or a batch with adversarial values at secret places; never scored, sometimes each."""
     sizes = set()
