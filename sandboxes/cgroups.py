@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from harness.errors import SandboxError
+from harness.files import read_quickly
 
 _NEEDED: Final = frozenset({"memory", "pids"})
 _V2_CORE: Final = frozenset({"cpuacct"})
@@ -30,6 +31,7 @@ class Cgroup:
     def __init__(self, version: int, folders: Mapping[str, Path]) -> None:
         self.version = version
         self._folders = dict(folders)
+        self._procs = str(self._paths()[0] / "cgroup.procs") if folders else ""
 
     @classmethod
     def of_container(cls, pid: int, container: str, proc: Path = _PROC) -> Cgroup | None:
@@ -56,13 +58,13 @@ class Cgroup:
     def members(self) -> list[int]:
         """Process ids, by one controller, without those outside this PID namespace; empty when it is gone."""
         try:
-            words = (self._paths()[0] / "cgroup.procs").read_text().split()
+            words = read_quickly(self._procs).split()
         except OSError as error:
             if error.errno not in (errno.ENOENT, errno.ENODEV):  # removed, or removed while it was open
                 raise
             return []
         # An invisible process is listed as 0, and kill(0) would be our own process group.
-        return sorted(int(word) for word in words if word != "0")
+        return sorted(int(word) for word in words if word != b"0")
 
     def memory_bytes(self) -> int | None:
         """Current use without inactive file pages."""

@@ -16,7 +16,7 @@ from typing import Final
 
 from harness.device.telemetry import MOST_DROPPED
 from harness.judge import known_time
-from harness.judge.candidates import NULL, STUDENT, Candidates
+from harness.judge.candidates import EAGER, NULL, STUDENT, Candidates
 from harness.judge.clock import Lanes, Samples, constant_of
 from harness.judge.guarded_buffers import Layout
 from harness.judge.measurement import Measurement, Session, ratio, settled_judge
@@ -117,7 +117,9 @@ class _Pair:
         truth: float,
         session: Session,
     ) -> None:
-        sources = {STUDENT: student, "eager": reference, NULL: Source("null")}
+        sources = {STUDENT: student, EAGER: reference}
+        if not session.transport.stops_with_process:
+            sources[NULL] = Source("null")
         starts: dict[str, Callable[[], WorkerClient]] = {n: partial(start, one) for n, one in sources.items()}
         with ExitStack() as workers:
             resident = {}
@@ -154,10 +156,10 @@ def _without_copies(samples: Lanes) -> Lanes:
 
 
 def _hand_shakes(pairs: Sequence[_Pair]) -> Iterator[HandShake]:
-    """What reveals to the null project took in the first pair of each size."""
+    """What reveals without work took in the first pair of each size."""
     first = {pair.figures.bytes_moved: pair for pair in reversed(pairs)}
     for size, pair in sorted(first.items()):
-        for lane, samples in pair.measurement.samples[NULL].items():
+        for lane, samples in pair.measurement.scores.overheads.items():
             yield _hand_shake(size, lane, samples)
 
 

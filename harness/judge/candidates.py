@@ -18,20 +18,21 @@ from harness.judge.worker_client import Source, WorkerClient
 from harness.suite.catalogue import LoadedTask
 
 STUDENT = "student"
+EAGER = "eager"
 NULL = "null"
 COMPILED = "compile"
 
 
 def trusted_sources(loaded: LoadedTask, problem: Problem, *, compiled: bool) -> dict[str, Source]:
     """What is timed beside a student: `eager`, `library` where the task names a fused op, `compile` where
-    asked for, and the null project, last."""
+    asked for, and on a device the null project, last."""
     eager = Source("reference", loaded.reference_path, "liftbench_reference", "reference")
-    found = {"eager": eager}
+    found = {EAGER: eager}
     if problem.has_library:
         found["library"] = replace(eager, function="library")
     if compiled:
         found[COMPILED] = replace(eager, jit=True, compiled=True)
-    return {**found, NULL: Source("null")}
+    return found if problem.device.type == "cpu" else {**found, NULL: Source("null")}
 
 
 def not_compiled(name: str, error: HarnessBug) -> str:
@@ -81,7 +82,7 @@ class TrustedWorkers:
 @dataclass(frozen=True)
 class Candidates:
     start: dict[str, Callable[[], WorkerClient]]
-    """Starts a worker that is not loaded yet. `student` first, `null` last."""
+    """Starts a worker that is not loaded yet. `student` first; `null` last, on a device only."""
     resident: dict[str, WorkerClient]
     """Those that are loaded already. The student may be dismissed and brought back."""
     notes: tuple[str, ...] = ()
@@ -101,12 +102,13 @@ class Schedule:
         self.pace_us: dict[str, float] = {}
 
     def size_batches(self) -> None:
-        """Let the sampler measure the null project, in a process of its own where none is resident."""
-        resident = self._resident.get(NULL)
+        """Let the sampler measure what a reveal costs, in a process of its own where none is resident."""
+        name = NULL if NULL in self._start else EAGER
+        resident = self._resident.get(name)
         if resident is not None:
             self._sampler.size_batches(resident)
             return
-        with self._start[NULL]() as client:
+        with self._start[name]() as client:
             client.load()
             self._sampler.size_batches(client)
 

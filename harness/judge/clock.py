@@ -86,7 +86,7 @@ def lanes() -> Lanes:
 
 @dataclass(frozen=True)
 class Constant:
-    """What a reveal costs without any work: measured with the null project."""
+    """What a reveal costs without any work."""
 
     us: float
     error_us: float
@@ -99,20 +99,26 @@ class Constant:
 
 
 def constant_of(samples: Samples) -> Constant:
-    """The null project's mean constant, of at least 2 reveals. Where they differ in size, the cost of a set
-    is the median slope between any two (Theil-Sen), which a few stretched reveals do not bend."""
+    """The mean of at least 2 reveals without work. Where sizes differ by half or more, the cost of a set is
+    the median slope between any two such (Theil-Sen), which a few stretched reveals do not bend."""
     reveals = samples.reveals
     slopes: list[float] = []
     if len({one.calls for one in reveals}) > 1:  # single reveals are many, and their pairs are many more
         slopes = [
             (b.outside_us - a.outside_us) / (b.calls - a.calls)
             for a, b in itertools.combinations(reveals, 2)
-            if a.calls != b.calls
+            if max(a.calls, b.calls) >= 2 * min(a.calls, b.calls)
         ]
     cheapest = min(one.outside_us / one.calls for one in reveals)
     slope = min(max(statistics.median(slopes), 0.0), cheapest) if slopes else 0.0
     rest = [one.outside_us - slope * one.calls for one in reveals]
     return Constant(statistics.fmean(rest), statistics.stdev(rest) / math.sqrt(len(rest)), slope)
+
+
+def without_work(reveal: Reveal) -> Reveal:
+    """A reference's reveal without its calls and the copies of its results."""
+    work_us = (reveal.claim_us or 0.0) + reveal.aside_us
+    return replace(reveal, outside_us=max(reveal.outside_us - work_us, 0.0), aside_us=0.0)
 
 
 def spread(values: Sequence[float]) -> Spread:

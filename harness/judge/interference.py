@@ -1,7 +1,7 @@
 """Whether a student's frozen process slows down the references that it is compared with.
 
 SIGSTOP stops threads, not the kernel's work for a process. So references are measured with the student
-frozen, with its process gone, and with the null project in its place as control.
+frozen, with its process gone, and with an idle reference in its place as control.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from harness.device.telemetry import SamplePair
 from harness.records.timing import Interference
 
 State = Literal["frozen", "gone", "control"]
-"""Of the student's process during a reference's turn; `control`: an idle null project is frozen instead."""
+"""Of the student's process during a reference's turn; `control`: an idle reference is frozen instead."""
 FLAG: Final = "interference"
 MARGIN: Final = 0.05
 """Excess below which nothing is called interference (our choice), or 3 sigma where that is more."""

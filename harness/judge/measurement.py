@@ -22,7 +22,7 @@ from harness.device.machine import pinned
 from harness.device.telemetry import Conditions, SamplePair, Watched, block_telemetry
 from harness.judge import clock as clocks
 from harness.judge import interference
-from harness.judge.candidates import NULL, STUDENT, Candidates, Schedule
+from harness.judge.candidates import EAGER, NULL, STUDENT, Candidates, Schedule
 from harness.judge.clock import Lanes, Samples, lanes
 from harness.judge.interference import ReferenceTurn, State
 from harness.judge.physical_limits import Board, impossible, judge_physics, work_of
@@ -40,7 +40,7 @@ from harness.records.timing import NOISY, BlockTelemetry, Interference, Physical
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 UNFINISHED = "interval not reached"
 _GONE_TURNS = 4
-"""Of each reference with the student's process gone, and as many beside the null project as control."""
+"""Of each reference with the student's process gone, and as many beside an idle reference as control."""
 _LIFE_BLOCKS = 4
 _SHORT_WARM_UP_S = 0.05
 _MOST_STRETCH, _EXTRA_BLOCKS = 2.0, 4
@@ -270,7 +270,7 @@ class Measurement:
                 self._turn(name, life, samples, state, life)
 
     def _further_life(self, life: int) -> None:
-        """Another process of the student's: frozen, then the null project in its place, then gone. Raises
+        """Another process of the student's: frozen, then an idle reference in its place, then gone. Raises
         Failed."""
         self._schedule.bring_student()
         names = list(self.samples)
@@ -281,7 +281,7 @@ class Measurement:
             for name in names:
                 self._turn(name, 0, unscored, "frozen", life)
         self._candidates.dismiss()
-        with self._schedule.fresh(NULL) as stand_in:
+        with self._schedule.fresh(EAGER) as stand_in:
             self._student_gone(life, stand_in)
         self._student_gone(life)
 
@@ -295,7 +295,7 @@ class Measurement:
     @property
     def scores(self) -> Scores:
         """Of what has been measured so far."""
-        return Scores(self.samples, self._gone.get(NULL))
+        return Scores(self.samples, self._gone)
 
     @property
     def telemetry(self) -> tuple[BlockTelemetry, ...]:
@@ -309,7 +309,7 @@ class Measurement:
         found = self._interference()
         scores = self.scores
         compared = scores.compare()
-        if self._claims_are_false(scores, compared.student):
+        if self._claims_are_false(compared.student):
             raise Failed(_false_claim(problem, compared.student))
         student, fastest = compared.student, compared.fastest
         limit = self._physics(student.score_us, fastest.score_us)
@@ -367,39 +367,18 @@ class Measurement:
         self._score_undisturbed()
         return found
 
-    def _claims_are_false(self, scores: Scores, student: ContenderTiming) -> bool:
+    def _claims_are_false(self, student: ContenderTiming) -> bool:
         """Whether claims lie below the outside figure in 3 of 3 undisturbed processes. On a device that
         stays a flag: its clock has not been calibrated on hardware. Where a fresh process does not repeat
-        it, or references are delayed too, the figure is that of a noisy host, which is never ranked."""
+        it, the figure is that of a noisy host, which is never ranked."""
         device = not self._sampler.transport.stops_with_process
         if device or NOISY in self.flags or not clocks.claims_too_little(student):
             return False
-        if self._host_delays(scores, student):
-            why = "a reference is delayed as well"
-        elif not all(map(clocks.claims_too_little, self._confirmations())):
-            why = "not so in a fresh process"
-        else:
+        if all(map(clocks.claims_too_little, self._confirmations())):
             return NOISY not in self.flags  # a confirmation may have been disturbed
         self.flags.add(NOISY)
-        self.notes.append(f"{self._problem.label}: claims below the outside clock, {why}")
+        self.notes.append(f"{self._problem.label}: claims below the outside clock, not so in a fresh process")
         return False
-
-    def _host_delays(self, scores: Scores, student: ContenderTiming) -> bool:
-        """Whether reveals of a reference, whose claims are true, take at least half as much longer than
-        claimed as the student's: then the host delays whoever it wakes."""
-
-        def excess_us(name: str, one: Lane) -> float:
-            samples = self.samples[name][one.name]
-            return (one.outside_us - one.inside.mean_us) * samples.calls / len(samples.reveals)
-
-        ours = {one.name: excess_us(STUDENT, one) for one in student.lanes if clocks.claim_too_little(one)}
-        references = [name for name in self.samples if name not in (STUDENT, NULL)]
-        return any(
-            2 * excess_us(name, one) >= ours[one.name]
-            for name in references
-            for one in scores.timing(name).lanes
-            if one.name in ours
-        )
 
     def _physics(self, score_us: float, reference_us: float) -> PhysicalLimit | None:
         """How the score compares with what the board can do. Raises Failed where it is impossible."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeVar
 
 from harness.judge import adversarial
-from harness.judge.clock import Constant, Lanes, Samples, constant_of
+from harness.judge.clock import Constant, Lanes, Samples, constant_of, without_work
 from harness.judge.guarded_buffers import Arena, Layout, SetResult, Snapshot, in_turn
 from harness.judge.output_sample import OutputSample
 from harness.judge.problem import Problem, Tensors
@@ -31,7 +31,7 @@ from harness.records.timing import Secondary
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 _SCOUTS = 8
-"""Reveals of each size by the null project, before batches are sized."""
+"""Reveals of each size, before batches are sized."""
 _FASTER = 2.0
 """Batches have room for a student that is this much faster than the reference (our choice)."""
 _WARM_SETS = 32
@@ -102,17 +102,17 @@ class Sampler:
         changed = adversarial.changes(self.problem)
         self._hard = list(dict.fromkeys(self.problem.task.values)) if changed else []
 
-    def size_batches(self, null: WorkerClient) -> None:
+    def size_batches(self, client: WorkerClient) -> None:
         """Decide how many sets a batch may have: by the time of the reference, measured here, and by what
-        reveals to the null project cost."""
+        reveals to the null project, or to a reference without its calls, cost."""
         if self.room == 1:  # of a large problem, one set fits beside the truth
             return
-        self.plan(null, trusted=True)
+        self.plan(client, trusted=True)
         samples = Samples()
         for sets in (self.max_sets, *([1, self.max_sets] * _SCOUTS)):
             shown = self._warm.first(sets)
-            _, reveal = self._reveal(null, shown, f"before {self.problem.label} is timed", timed=True)
-            samples.add(0, reveal)
+            _, reveal = self._reveal(client, shown, f"before {self.problem.label} is timed", timed=True)
+            samples.add(0, reveal if client.is_null else without_work(reveal))
         samples.reveals.pop(0)  # sets itself up
         self._constant = constant_of(samples)
         took_us = min(self._reference_us(self._warm.inputs[0]) for _ in range(_SCOUTS))
@@ -265,7 +265,7 @@ class Sampler:
         return [one.first(most) for one in visit if one.scored]
 
     def for_null(self, visit: Visit, paces_us: Sequence[float]) -> Visit:
-        """The same inputs for the null project: batches of the student's sizes and of each reference's, so
+        """The same inputs for the null project, on a device: batches of the student's sizes and of each reference's, so
         that what a reveal costs need not be linear in its sets."""
         shown = self.again(visit, 0.0)
         batches = [one for one in shown if len(one.inputs) > 1]

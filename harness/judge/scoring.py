@@ -14,7 +14,7 @@ from typing import Final
 
 from harness.judge import clock as clocks
 from harness.judge.candidates import NULL, STUDENT
-from harness.judge.clock import Constant, Lanes, ReferenceClock, Samples
+from harness.judge.clock import Constant, Lanes, ReferenceClock, Samples, lanes
 from harness.records import ContenderTiming, Lane, LaneName
 from harness.records.base import ClockName
 
@@ -38,20 +38,33 @@ class Comparison:
         return "inside" if self.student.scored_lane.matched else "outside"
 
 
+def overheads(samples: Mapping[str, Lanes]) -> Lanes:
+    """Reveals without work: the null project's, or where there is none the references' without their calls,
+    whose claims are true. These last as long as a student's, after which a worker is stopped later."""
+    if NULL in samples:
+        return samples[NULL]
+    found = lanes()
+    for name in samples:
+        for lane, some in samples[name].items() if name != STUDENT else ():
+            found[lane].reveals += map(clocks.without_work, some.reveals)
+    return found
+
+
 class Scores:
-    def __init__(self, samples: Mapping[str, Lanes], null_gone: Lanes | None = None) -> None:
-        """`samples`: by candidate, at least 2 reveals of the null project in each lane; `null_gone`: the null
-        project's with the student's process gone."""
+    def __init__(self, samples: Mapping[str, Lanes], gone: Mapping[str, Lanes] | None = None) -> None:
+        """`samples`: by candidate, at least 2 reveals in each lane; `gone`: those of all but the student, with
+        its process gone."""
         self._samples = samples
-        self._null_gone = null_gone
+        self.overheads = overheads(samples)
+        self._overheads_gone = overheads(gone or {})
 
     @cached_property
     def constants(self) -> dict[LaneName, Constant]:
-        """Of the null project: the lower one of those with the student's process frozen and gone, since what
-        that process slows down must not be subtracted from its own time."""
+        """The lower one of those with the student's process frozen and gone, since what that process slows
+        down must not be subtracted from its own time."""
         found: dict[LaneName, Constant] = {}
-        for lane, samples in self._samples[NULL].items():
-            both = [samples, samples if self._null_gone is None else self._null_gone[lane]]
+        for lane, samples in self.overheads.items():
+            both = (samples, self._overheads_gone[lane])
             constants = [clocks.constant_of(one) for one in both if len(one.reveals) > 1]
             found[lane] = min(constants, key=lambda one: one.us)
         return found
@@ -60,7 +73,7 @@ class Scores:
     def _block_constants(self) -> dict[int, Constant]:
         """Of the scored lane, by block: what reveals cost drifts, and the error of the constant has to show
         in how the blocks' ratios spread. Their mean is the constant of all blocks."""
-        constant, samples = self.constants[SCORED], self._samples[NULL][SCORED]
+        constant, samples = self.constants[SCORED], self.overheads[SCORED]
 
         def excess_us(some: Samples) -> float:
             return sum(one.outside_us - constant.of(one) for one in some.reveals) / len(some.reveals)

@@ -95,6 +95,18 @@ def test_which_figure_is_the_score(
     assert timing.scored_lane.uncertainty_us == pytest.approx(20.0)
 
 
+def test_references_give_the_constant_where_there_is_no_null_project() -> None:
+    """By what their reveals take beyond their calls and copies: a true 2.00x is read as such."""
+    samples = {
+        "student": samples_of(600.0, 480.0),
+        "eager": samples_of(1130.0, 1000.0, aside_us=30.0),
+        "library": samples_of(1600.0, 1500.0),
+    }
+    scores = Scores({name: {"call": some, "batch": some} for name, some in samples.items()})
+    assert scores.constants["batch"].us == pytest.approx(100.0)
+    assert [math.exp(one) for one in scores.compare().logs] == pytest.approx([2.0] * 5)
+
+
 def test_one_malformed_reveal_spoils_all_claims() -> None:
     """Claims are used for all reveals or for none: a worker cannot pick which of its calls count."""
     samples = samples_of(1100.0, 900.0)

@@ -86,13 +86,9 @@ def run_timing(
     board: Board | None = None,
     transport: Transport | None = None,
 ) -> TimingResult:
-    def nothing() -> HonestWorker:
-        return HonestWorker(lambda *operands, **scalars: None, claim_ns=0)
-
     sources = {
         "student": (PROJECT, fresh),
         "eager": (REFERENCE, eager or (lambda: HonestWorker(reference))),
-        "null": (Source("null"), nothing),
     }
     resident = {}
     if not numbers.fresh_processes:
@@ -205,14 +201,12 @@ def test_false_claims_that_no_fresh_process_repeats_are_a_noisy_hosts() -> None:
 
 @pytest.mark.slow
 def test_a_host_that_delays_references_as_much_convicts_nobody() -> None:
-    """Claims far below the outside clock in every process are no evidence where a reference, whose claims
-    are true, shows the same: `noisy host`."""
+    """What reveals to a reference take beyond its claims, which are true, is subtracted: where that is as much
+    as a student's, its claims are no lies, and the ratio has no interval."""
     result = run_timing(liar(), eager=liar, fresh=liar, conditions=Scripted())
     assert result.finding is None
-    assert {"clock_mismatch", "noisy host"} <= set(result.flags)
-    # On a busy machine the references may differ with the liar gone, which says the same.
-    why = ("a reference is delayed as well", "not so beside others of its processes")
-    assert any(one in note for one in why for note in result.notes)
+    assert "unresolved" in result.flags
+    assert result.speedup.low is None
 
 
 # A board on which 256 KiB of input take at least 2.6 s.
