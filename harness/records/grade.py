@@ -125,7 +125,7 @@ class SanitizerRun(Record):
 
 
 _BEFORE_CHECK: Final = (Stage.PROJECT, Stage.BUILD, Stage.LOAD)
-GRADER_VERSION: Final = "9"
+GRADER_VERSION: Final = "10"
 """Part of every grading key; raised when the same project may be graded differently.
 
 6: denormal outputs may be rounded to 0 or to the smallest one. 7: other normals from the same words.
