@@ -76,7 +76,9 @@ def _has_stopped(thread: str) -> bool:
     """
     try:
         state = read_quickly(f"{thread}/stat").rpartition(b") ")[2][:1]
-        return state in _STOPPED or (state == b"D" and read_quickly(f"{thread}/syscall").split(b" ")[0] in _FORKS)
+        return state in _STOPPED or (
+            state == b"D" and read_quickly(f"{thread}/syscall").split(b" ")[0] in _FORKS
+        )
     except PermissionError:
         return False
     except _ENDED:

@@ -34,7 +34,7 @@ from harness.judge.shared_memory import Transport
 from harness.judge.worker_client import Failed, WorkerClient
 from harness.judge.worker_reply import SecondaryMode
 from harness.outcome import Cause
-from harness.records import ContenderTiming, Finding, Lane, Ratio, TimingResult, WorkloadTiming
+from harness.records import ContenderTiming, Finding, Ratio, TimingResult, WorkloadTiming
 from harness.records.timing import NOISY, BlockTelemetry, Interference, PhysicalLimit, Secondary
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3

@@ -265,8 +265,8 @@ class Sampler:
         return [one.first(most) for one in visit if one.scored]
 
     def for_null(self, visit: Visit, paces_us: Sequence[float]) -> Visit:
-        """The same inputs for the null project, on a device: batches of the student's sizes and of each reference's, so
-        that what a reveal costs need not be linear in its sets."""
+        """The same inputs for the null project, on a device: batches of the student's sizes and of each
+        reference's, so that what a reveal costs need not be linear in its sets."""
         shown = self.again(visit, 0.0)
         batches = [one for one in shown if len(one.inputs) > 1]
         sizes = {(one_at, self._max_shown(us)) for one_at in range(len(batches)) for us in paces_us}

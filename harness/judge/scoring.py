@@ -52,8 +52,8 @@ def overheads(samples: Mapping[str, Lanes]) -> Lanes:
 
 class Scores:
     def __init__(self, samples: Mapping[str, Lanes], gone: Mapping[str, Lanes] | None = None) -> None:
-        """`samples`: by candidate, at least 2 reveals in each lane; `gone`: those of all but the student, with
-        its process gone."""
+        """`samples`: by candidate, at least 2 reveals in each lane; `gone`: those of all but the student,
+        with its process gone."""
         self._samples = samples
         self.overheads = overheads(samples)
         self._overheads_gone = overheads(gone or {})

@@ -201,8 +201,8 @@ def test_false_claims_that_no_fresh_process_repeats_are_a_noisy_hosts() -> None:
 
 @pytest.mark.slow
 def test_a_host_that_delays_references_as_much_convicts_nobody() -> None:
-    """What reveals to a reference take beyond its claims, which are true, is subtracted: where that is as much
-    as a student's, its claims are no lies, and the ratio has no interval."""
+    """What reveals to a reference take beyond its claims, which are true, is subtracted: where that is as
+    much as a student's, its claims are no lies, and the ratio has no interval."""
     result = run_timing(liar(), eager=liar, fresh=liar, conditions=Scripted())
     assert result.finding is None
     assert "unresolved" in result.flags
