@@ -38,7 +38,15 @@ from harness.records import (
     Workload,
 )
 from harness.records.flags import FLAGS
-from harness.records.grade import LOADS_CODE, REPEATED, SANITIZER_TOOLS, SCALED, OperatorCalls, TracedKernel
+from harness.records.grade import (
+    KNOWN_SEED,
+    LOADS_CODE,
+    REPEATED,
+    SANITIZER_TOOLS,
+    SCALED,
+    OperatorCalls,
+    TracedKernel,
+)
 from harness.records.timing import NOISY
 from tests.fakes.trials import ARMS, config, grade, run_record, trial
 
@@ -187,6 +195,7 @@ def test_every_verdict_cause_and_flag_has_a_meaning() -> None:
     names = {interference.FLAG, load.UNREAD, IMPORTS_NUMPY, measurement.UNFINISHED, scoring.UNRESOLVED}
     names |= {clock.MISMATCH, clock.UNUSED, clock.CHEAPER_IN_BATCHES}
     names |= {physical_limits.ABOVE, physical_limits.SUSPICIOUS, REPEATED, SCALED, NOISY, COPIED, LOADS_CODE}
+    names.add(KNOWN_SEED)
     names |= {*BinaryCalls(compute=("x",), library=("x",), dispatcher=("x",), system=("dlopen",)).flags}
     kernels = (TracedKernel(name="x", launches=1, device_us=1.0, own=False),)
     computing = (OperatorCalls(name="x", calls=1, kind="compute"),)

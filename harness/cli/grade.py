@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Sequence
 from contextlib import closing
@@ -60,19 +61,24 @@ def grade(
         Path | None, typer.Option(help="JSON file for named rewards; a folder without a project gets 0.")
     ] = None,
     build_log: Annotated[Path | None, typer.Option(help="Keep the build log in this file.")] = None,
+    seed: Annotated[
+        str | None, typer.Option(help="`check.seed` of an earlier grade, to check the same inputs again.")
+    ] = None,
     grading: GradingOptions,
 ) -> None:
     """Exit code 0 whenever a grade was produced, whatever it is."""
     found = chosen_tasks([task], grading)
     if len(found) != 1:
         raise UsageError(f"--task {task} matches {len(found)} tasks; name one")
+    if seed is not None and re.fullmatch("[0-9a-f]{64}", seed) is None:
+        raise UsageError(f"--seed {seed}: a seed has 64 of the digits 0 to 9 and a to f")
     if directory.is_file():
         project: Project | Finding = _submission(directory, task, found[0], grading.cache)
     else:
         project = _read(directory, refuse=rewards is None)
     with closing(make_grading_setup(grading, sanitize=sanitize, timed=timed)) as setup:
         refuse_too_large(found, grading.target, setup.grader.device_bytes)
-        result = _grade(project, found[0], setup, build_log)
+        result = _grade(project, found[0], setup, build_log, None if seed is None else bytes.fromhex(seed))
     if json_output:
         print(result.model_dump_json(indent=1))
     else:
@@ -94,7 +100,11 @@ def _read(directory: Path, *, refuse: bool) -> Project | Finding:
 
 
 def _grade(
-    project: Project | Finding, loaded: LoadedTask, setup: LocalGradingSetup, build_log: Path | None
+    project: Project | Finding,
+    loaded: LoadedTask,
+    setup: LocalGradingSetup,
+    build_log: Path | None,
+    seed: bytes | None,
 ) -> Grade:
     """The grade, with the current stage on stderr; tried once more if the device is lost."""
     errors = Console(stderr=True)
@@ -106,10 +116,10 @@ def _grade(
         if isinstance(project, Finding):
             return setup.grader.no_project(project, loaded)
         try:
-            return setup.grader.grade(project, loaded, log=build_log, observer=observer)
+            return setup.grader.grade(project, loaded, log=build_log, observer=observer, seed=seed)
         except DeviceLost as error:
             errors.print(f"{error}; trying once more, the second attempt counts", markup=False)
-            return setup.grader.grade(project, loaded, log=build_log, observer=observer)
+            return setup.grader.grade(project, loaded, log=build_log, observer=observer, seed=seed)
 
 
 def _submission(file: Path, pattern: str, loaded: LoadedTask, cache: Path | None) -> Project:

@@ -14,6 +14,7 @@ from harness.builder.cubins import demangled
 from harness.device.emulated.engine import REPORT, Engine, Refused
 from harness.grading.workers import Workers, project_source
 from harness.judge.check import cases, check, rehearse
+from harness.judge.keystream import Seed
 from harness.judge.verifier import Case
 from harness.judge.worker_client import Failed, WorkerClient, Wrapper
 from harness.outcome import Cause, Verdict
@@ -59,15 +60,16 @@ class Emulation:
     workers: Workers
     protocol: Protocol
 
-    def check(self, built: Built, loaded: LoadedTask) -> EmulatedCheck:
-        """The check's cases in a worker whose GPU is emulated. Raises InfraError."""
+    def check(self, built: Built, loaded: LoadedTask, seed: bytes | None = None) -> EmulatedCheck:
+        """The check's cases in a worker whose GPU is emulated, by a seed (default: a fresh secret one).
+        Raises InfraError."""
         start = time.monotonic()
         seen: EmulatedFinding | None = None
         result: CheckResult | None = None
         try:
             if built.ptx is None:
                 raise Refused("it compiles when it runs" if built.result.jit else "the build left no PTX")
-            result, seen = self._checked(built, built.ptx, loaded)
+            result, seen = self._checked(built, built.ptx, loaded, Seed(seed))
         except Refused as error:
             seen = EmulatedFinding(kind="cannot_emulate", message=str(error))
         outcome, message = outcome_of(result, seen)
@@ -78,14 +80,14 @@ class Emulation:
         )
 
     def _checked(
-        self, built: Built, ptx: Path, loaded: LoadedTask
+        self, built: Built, ptx: Path, loaded: LoadedTask, seed: Seed
     ) -> tuple[CheckResult, EmulatedFinding | None]:
         """The check, repeated until every kernel that it launches is compiled; the first time for a build, a
         rehearsal finds them. Raises Refused."""
         source = project_source(built, loaded.task)
         assert source.path is not None
         library = source.path.parent / f"{source.namespace}.abi3.so"
-        todo = cases(loaded, "cuda", self.protocol, emulated=True)
+        todo = cases(loaded, "cuda", self.protocol, emulated=True, seed=seed)
         launched: frozenset[str] = frozenset()
         rehearsed = False
         for _ in range(_ROUNDS):
@@ -93,7 +95,7 @@ class Emulation:
             rehearsal = not (prepared.any_compiled or rehearsed)
             under = Wrapper((), (), prepared.environment, prepared.inputs)
             with self.workers.start(source, WALL_S, under) as worker:
-                result = self._run(worker, loaded, todo, rehearsal)
+                result = self._run(worker, loaded, todo, seed, rehearsal=rehearsal)
                 report = report_of(worker)
             launched = report.launched & prepared.missing
             if not launched and not rehearsal:
@@ -102,12 +104,12 @@ class Emulation:
         raise Refused("it launches other kernels in every run")
 
     def _run(
-        self, worker: WorkerClient, loaded: LoadedTask, todo: list[Case], rehearsal: bool
+        self, worker: WorkerClient, loaded: LoadedTask, todo: list[Case], seed: Seed, *, rehearsal: bool
     ) -> CheckResult:
         try:
             worker.load()
             if not rehearsal:
-                return check(worker, loaded, "cuda", self.protocol, todo)
+                return check(worker, loaded, "cuda", self.protocol, todo, seed)
             rehearse(worker, todo)
         except Failed as failed:
             return CheckResult(workloads=(), finding=failed.finding)

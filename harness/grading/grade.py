@@ -43,6 +43,7 @@ from harness.grading.load import (
 from harness.grading.workers import GradeSettings, Workers, frozen, project_source
 from harness.judge.candidates import Candidates, trusted_sources
 from harness.judge.check import check, problems
+from harness.judge.keystream import Seed
 from harness.judge.measurement import Session, time_project
 from harness.judge.physical_limits import board_of
 from harness.judge.problem import Problem
@@ -63,7 +64,7 @@ from harness.records import (
     Target,
     TimingResult,
 )
-from harness.records.grade import REPEATED, SCALED
+from harness.records.grade import KNOWN_SEED, REPEATED, SCALED
 from harness.skills.overlap import provenance
 from harness.suite.catalogue import LoadedTask
 from sandboxes.job import Sandbox
@@ -95,6 +96,8 @@ class GradeInProgress:
     project: Project | None
     log: Path | None = None
     observer: StageObserver = lambda stage: None
+    seed: bytes | None = None
+    """Given for the check; None: it draws a secret one."""
     started: float = field(default_factory=time.monotonic)
     provenance: Provenance | None = None
     built: Built | None = None
@@ -188,9 +191,11 @@ class Grader:
         *,
         log: Path | None = None,
         observer: StageObserver = lambda stage: None,
+        seed: bytes | None = None,
     ) -> Grade:
-        """Grade a project. `log` receives the build log. Raises InfraError and its kinds."""
-        work = GradeInProgress(loaded, project, log, observer)
+        """Grade a project. `log` receives the build log; `seed`: of the check's shapes and inputs (default: a
+        secret one). Raises InfraError and its kinds."""
+        work = GradeInProgress(loaded, project, log, observer, seed)
         with watching(temporary_files(), builds(self._settings.cache)):
             if self._gpu is not None:
                 self._built(work, project)  # beside what the GPU does for other projects
@@ -209,7 +214,7 @@ class Grader:
         work.observer("check on the emulated GPU")
         torch.set_num_threads(1)  # others would spin on the cores that the worker uses
         with self._quiet.shared():
-            emulated = self._emulation.check(work.built, work.loaded)
+            emulated = self._emulation.check(work.built, work.loaded, work.seed)
         return grade.model_copy(update={"emulated": emulated, "wall_s": time.monotonic() - work.started})
 
     def no_project(self, finding: Finding, loaded: LoadedTask) -> Grade:
@@ -255,7 +260,8 @@ class Grader:
                 with self._quiet.shared(), ExitStack() as starting:
                     student = starting.enter_context(self._load(work, built))
                     torch.set_num_threads(1)
-                    work.check = check(student.worker, work.loaded, self.target, self._settings.protocol)
+                    seed, protocol = Seed(work.seed), self._settings.protocol
+                    work.check = check(student.worker, work.loaded, self.target, protocol, seed=seed)
                     _end_on(Stage.CHECK, work.check.finding)
                     with self._set_aside(student.worker):
                         work.seen = self._instrumentation.inspect(
@@ -418,9 +424,10 @@ class Grader:
         task = work.loaded.task
         timing = () if work.timing is None else work.timing.flags
         repeated = (REPEATED,) if work.repeated else ()
+        known = () if work.seed is None else (KNOWN_SEED,)
         scaled = (SCALED,) if task.scaled(self.target) else ()
         beside = flags_beside(work.build, task, work.seen, work.provenance)
-        return tuple(dict.fromkeys((*beside, *timing, *repeated, *scaled)))
+        return tuple(dict.fromkeys((*beside, *timing, *repeated, *scaled, *known)))
 
 
 def _end_after_import(cannot: Finding, failure: Finding | None) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import torch
 
 from harness.judge.compare import row_rms
-from harness.judge.keystream import SecretGenerator
+from harness.judge.keystream import SecretGenerator, derived
 from harness.judge.problem import Outputs, Problem, Tensors
 from harness.records import Operand
 
@@ -37,12 +37,13 @@ def changes(problem: Problem) -> list[Operand]:
     return [o for o in read if problem.operand_dtype(o).is_floating_point]
 
 
-def make(problem: Problem, kind: str) -> Tensors:
-    """Fresh inputs of `problem`, made hard by `kind`. Raises HarnessBug as Problem.make_inputs does."""
-    inputs = dict(problem.make_inputs())
+def make(problem: Problem, kind: str, key: bytes | None = None) -> Tensors:
+    """Inputs of `problem` from a key (default: a fresh secret one), made hard by `kind`. Raises HarnessBug as
+    Problem.make_inputs does."""
+    inputs = dict(problem.make_inputs(key))
     if kind == OWN:
         return inputs
-    function, generator = _KINDS[kind], SecretGenerator()
+    function, generator = _KINDS[kind], SecretGenerator(None if key is None else derived(key, kind))
     for operand in changes(problem):
         before = inputs[operand.name]
         wide = before.to(torch.float32 if before.dtype != torch.float64 else torch.float64)

@@ -48,7 +48,7 @@ class Repeated(Problem):
     def _pool(self) -> list[Tensors]:
         return [super(Repeated, self).make_inputs() for _ in range(_POOL)]
 
-    def make_inputs(self) -> Tensors:
+    def make_inputs(self, key: bytes | None = None) -> Tensors:
         return random.choice(self._pool)
 
 

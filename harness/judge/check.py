@@ -7,8 +7,8 @@ Truth is computed after the outputs of all calls of a case were taken (of a larg
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Iterable
+from random import Random
 
 import torch
 
@@ -16,6 +16,7 @@ from harness.judge import adversarial
 from harness.judge.adversarial import INTEGERS, changes
 from harness.judge.device_kernels import DeviceKernels
 from harness.judge.guarded_buffers import Arena, Layout
+from harness.judge.keystream import Seed
 from harness.judge.problem import Outputs, Problem, Tensors
 from harness.judge.protocol import CHECK_SIZES, EMULATED_SIZES
 from harness.judge.verifier import Case, Verifier, repeatable
@@ -27,7 +28,6 @@ from harness.suite.catalogue import LoadedTask
 
 _POISON = (0xFF, 0x00)
 _TRIES = 64
-_secret = random.SystemRandom()
 
 
 def problems(
@@ -56,19 +56,22 @@ def cases(
     device: torch.device | None = None,
     kernels: DeviceKernels | None = None,
     emulated: bool = False,
+    seed: Seed | None = None,
 ) -> list[Case]:
+    """`seed`: draws hidden shapes and places (default: a fresh one)."""
+    draw = (seed or Seed()).random
     size, task = (EMULATED_SIZES if emulated else CHECK_SIZES)[protocol], loaded.task
     every = problems(loaded, target, device=device, kernels=kernels, sizes="cpu" if emulated else target)
     chosen = [Case(problem, repeats=size.repeats, seeds=size.seeds) for problem in every]
-    for workload in hidden_workloads(loaded, target, size.hidden, size.hidden_bytes):
-        dtypes = task.dtypes[target] if size.everywhere else (_secret.choice(task.dtypes[target]),)
+    for workload in hidden_workloads(loaded, target, size.hidden, size.hidden_bytes, draw):
+        dtypes = task.dtypes[target] if size.everywhere else (draw.choice(task.dtypes[target]),)
         drawn = [Problem(loaded, workload, d, device=device, kernels=kernels, hidden=True) for d in dtypes]
         chosen += [Case(problem, repeats=size.repeats, seeds=min(size.seeds, 1)) for problem in drawn]
     small = [p for p in every if p.size_bytes <= size.small_bytes]
     small = small or [min(every, key=lambda p: p.size_bytes)]
 
     def places(candidates: list[Problem]) -> list[Problem]:
-        return candidates if size.everywhere or not candidates else [_secret.choice(candidates)]
+        return candidates if size.everywhere or not candidates else [draw.choice(candidates)]
 
     changeable = [p for p in small if changes(p)]
     for kind in dict.fromkeys([*task.values, *([INTEGERS] if task.exact else [])]):
@@ -79,7 +82,9 @@ def cases(
     return chosen
 
 
-def hidden_workloads(loaded: LoadedTask, target: Target, count: int, most_bytes: int) -> list[Workload]:
+def hidden_workloads(
+    loaded: LoadedTask, target: Target, count: int, most_bytes: int, draw: Random
+) -> list[Workload]:
     """`count` shapes from the task's ranges, none where it has none; every second is an awkward one."""
     hidden, task = loaded.task.hidden, loaded.task
     if hidden is None:
@@ -90,11 +95,11 @@ def hidden_workloads(loaded: LoadedTask, target: Target, count: int, most_bytes:
         candidates: list[tuple[int, Workload]] = []
         while len(candidates) < _TRIES:
             awkward = index % 2 == 0
-            dims = {name: _draw(extent, small=awkward) for name, extent in hidden.dims.items()}
+            dims = {name: _draw(extent, draw, small=awkward) for name, extent in hidden.dims.items()}
             if awkward:
-                name = _secret.choice(sorted(dims))
-                dims[name] = _awkward(hidden.dims[name], dims[name])
-            scalars = _secret.choice(workloads).scalars
+                name = draw.choice(sorted(dims))
+                dims[name] = _awkward(hidden.dims[name], dims[name], draw)
+            scalars = draw.choice(workloads).scalars
             workload = Workload(name=f"drawn_{index + 1}", dims=dims, scalars=scalars)
             candidates.append((max(Problem(loaded, workload, d).size_bytes for d in dtypes), workload))
             if candidates[-1][0] <= most_bytes:
@@ -108,16 +113,16 @@ def _parts(extent: Range) -> tuple[int, int, int]:
     return (extent[0], extent[1], 1) if len(extent) == 2 else extent
 
 
-def _draw(extent: Range, *, small: bool) -> int:
+def _draw(extent: Range, draw: Random, *, small: bool) -> int:
     """Uniform, or `small`: uniform in the logarithm, so that sizes of all orders are equally likely."""
     low, high, step = _parts(extent)
-    drawn = _secret.uniform(low, high + 1)
+    drawn = draw.uniform(low, high + 1)
     if small:
-        drawn = math.exp(_secret.uniform(math.log(low + 1), math.log(high + 2))) - 1
+        drawn = math.exp(draw.uniform(math.log(low + 1), math.log(high + 2))) - 1
     return low + (min(max(int(drawn), low), high) - low) // step * step
 
 
-def _awkward(extent: Range, otherwise: int) -> int:
+def _awkward(extent: Range, otherwise: int, draw: Random) -> int:
     low, high, step = _parts(extent)
     powers = [2**k + d for k in range(high.bit_length() + 1) for d in (-1, 1)]
     prime = max(2, otherwise)
@@ -126,7 +131,7 @@ def _awkward(extent: Range, otherwise: int) -> int:
     flavors = [[1], [prime], [otherwise | 1], powers]
     fitting = [[v for v in some if low <= v <= high and (v - low) % step == 0] for some in flavors]
     fitting = [some for some in fitting if some]
-    return _secret.choice(_secret.choice(fitting)) if fitting else otherwise
+    return draw.choice(draw.choice(fitting)) if fitting else otherwise
 
 
 def rehearse(client: WorkerClient, todo: Iterable[Case]) -> None:
@@ -144,17 +149,19 @@ def check(
     target: Target,
     protocol: Protocol = "quick",
     todo: Iterable[Case] | None = None,
+    seed: Seed | None = None,
 ) -> CheckResult:
-    """`todo`: the cases, where they were drawn before."""
+    """`seed`: draws everything (default: a fresh one); `todo`: the cases, where it drew them before."""
+    seed = seed or Seed()
     device, kernels = client.transport.device, client.transport.kernels
-    todo = list(todo or cases(loaded, target, protocol, device=device, kernels=kernels))
+    todo = list(todo or cases(loaded, target, protocol, device=device, kernels=kernels, seed=seed))
     order = [case.label for case in todo]
-    _secret.shuffle(todo)
+    seed.random.shuffle(todo)
     done: dict[str, WorkloadCheck] = {}
     ended: Finding | None = None
     for case in todo:
         try:
-            done[case.label] = _check_case(client, case)
+            done[case.label] = _check_case(client, case, seed)
         except Failed as failure:
             ended = failure.finding
             done[case.label] = Verifier(case.problem, case).record(ended)
@@ -162,21 +169,29 @@ def check(
     checked = tuple(done[label] for label in order if label in done)
     finding, not_run = ended or _first(w.finding for w in checked), (x for x in order if x not in done)
     precision = loaded.task.precision
-    return CheckResult(workloads=checked, finding=finding, not_run=tuple(not_run), precision=precision)
+    return CheckResult(
+        workloads=checked,
+        finding=finding,
+        not_run=tuple(not_run),
+        precision=precision,
+        seed=seed.value.hex(),
+    )
 
 
-def _draw_inputs(case: Case) -> Tensors:
-    return adversarial.fit_layout(case.problem, adversarial.make(case.problem, case.values), case.layout)
+def _draw_inputs(case: Case, key: bytes | None = None) -> Tensors:
+    return adversarial.fit_layout(case.problem, adversarial.make(case.problem, case.values, key), case.layout)
 
 
-def _check_case(client: WorkerClient, case: Case) -> WorkloadCheck:
+def _check_case(client: WorkerClient, case: Case, seed: Seed) -> WorkloadCheck:
     layout, verifier = Layout(case.problem, case.layout), Verifier(case.problem, case)
     client.plan(layout)
-    finding = _judge(verifier, client, case, layout)
+    finding = _judge(verifier, client, case, layout, seed)
     return verifier.record(finding or _changed_settings(client, case))
 
 
-def _judge(verifier: Verifier, client: WorkerClient, case: Case, layout: Layout) -> Finding | None:
+def _judge(
+    verifier: Verifier, client: WorkerClient, case: Case, layout: Layout, seed: Seed
+) -> Finding | None:
     """Make all calls of a case; what is wrong: writes outside of what a call may write, then unequal outputs
     of equal inputs, then values. Raises Failed."""
     integrity: list[Finding | None] = []
@@ -196,13 +211,13 @@ def _judge(verifier: Verifier, client: WorkerClient, case: Case, layout: Layout)
         unwritten, bound = index % 2 == 1, case.problem.task.nondeterminism
         repeated.append(repeatable(case.label, first, outputs, bound, unwritten=unwritten))
 
-    inputs = _draw_inputs(case)
+    inputs = _draw_inputs(case, seed.key(case.label, 0))
     first = one(inputs, _POISON[0])
     calls = [(inputs, first)]
     if case.repeats > 1:
         again(1)
-    for _ in range(case.seeds):
-        fresh = _draw_inputs(case)
+    for draw in range(case.seeds):
+        fresh = _draw_inputs(case, seed.key(case.label, draw + 1))
         calls.append((fresh, one(fresh, _POISON[0])))
         if case.problem.large:  # another set does not fit
             wrong.append(verifier.values(*calls.pop()))

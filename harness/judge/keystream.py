@@ -7,8 +7,10 @@ argument of its own kernels. Draw n (from 1) of a key is the ChaCha20 stream (RF
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
+import random
 import secrets
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +22,7 @@ from harness.judge import distributions
 from harness.judge.device_kernels import DeviceKernels
 from harness.judge.distributions import MAX_WORDS, Distribution
 
-_KEY_BYTES = 32
+KEY_BYTES = 32
 _BLOCK_BYTES = 64
 _BLOCK_WORDS = _BLOCK_BYTES // 4
 _PIECE_WORDS = 1 << 15
@@ -63,6 +65,25 @@ def draw(
     return out
 
 
+def derived(key: bytes, what: str) -> bytes:
+    """A key of 32 bytes for one purpose (BLAKE2b, keyed)."""
+    return hashlib.blake2b(what.encode(), key=key, digest_size=KEY_BYTES).digest()
+
+
+class Seed:
+    """All that a check draws: shapes, places and order by `random`, and the key of each set of inputs. It is
+    secret until the grade is there, and then part of it."""
+
+    def __init__(self, value: bytes | None = None) -> None:
+        """`value`: 32 bytes (default: fresh ones)."""
+        self.value = secrets.token_bytes(KEY_BYTES) if value is None else value
+        self.random = random.Random(self.value)
+
+    def key(self, case: str, draw: int) -> bytes:
+        """Of a case's inputs, its draws counted from 0."""
+        return derived(self.value, f"{draw} {case}")
+
+
 class SecretGenerator:
     def __init__(
         self,
@@ -73,9 +94,9 @@ class SecretGenerator:
         """`key`: 32 bytes, for tests (default: a fresh one). `device`: where tensors are made (default: CPU).
         `kernels`: those that draw on that device (default: numbers are drawn on the host, and copied). Raises
         ValueError for a key of another size."""
-        self._key = secrets.token_bytes(_KEY_BYTES) if key is None else key
-        if len(self._key) != _KEY_BYTES:
-            raise ValueError(f"a key has {_KEY_BYTES} bytes, not {len(self._key)}")
+        self._key = secrets.token_bytes(KEY_BYTES) if key is None else key
+        if len(self._key) != KEY_BYTES:
+            raise ValueError(f"a key has {KEY_BYTES} bytes, not {len(self._key)}")
         self.device = torch.device("cpu") if device is None else device
         """Where tensors are made; a task's own tensors (an arange, a mask) must be there too."""
         self._kernels = kernels

@@ -136,14 +136,14 @@ class Problem:
         """Inputs as the original benchmark draws them, for its own rules; by default the task's."""
         return self._drawn(getattr(self._module, "published_inputs", self._module.make_inputs))
 
-    def make_inputs(self) -> Tensors:
-        """All operands but the `out` ones, by name, contiguous, from a fresh secret key."""
-        return self._drawn(self._module.make_inputs)
+    def make_inputs(self, key: bytes | None = None) -> Tensors:
+        """All operands but the `out` ones, by name, contiguous, from a key (default: a fresh secret one)."""
+        return self._drawn(self._module.make_inputs, key)
 
-    def _drawn(self, make: Callable[..., Tensors]) -> Tensors:
+    def _drawn(self, make: Callable[..., Tensors], key: bytes | None = None) -> Tensors:
         one = self.workload
         view = WorkloadView(one.name, one.dims, one.scalars, torch_dtype(self.dtype))
-        inputs = make(view, SecretGenerator(device=self.device, kernels=self.kernels))
+        inputs = make(view, SecretGenerator(key, device=self.device, kernels=self.kernels))
         for operand in (o for o in self.task.operands if o.role != "out"):
             value = inputs.get(operand.name)
             expected = (self.shape(operand), self.operand_dtype(operand))

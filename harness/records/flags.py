@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from harness.records.grade import LITTLE_OF_ITS_OWN, LOADS_CODE, REPEATED, SANITIZER_TOOLS, SCALED
+from harness.records.grade import KNOWN_SEED, LITTLE_OF_ITS_OWN, LOADS_CODE, REPEATED, SANITIZER_TOOLS, SCALED
 from harness.records.project import COPIED
 from harness.records.timing import NOISY
 
@@ -35,6 +35,7 @@ FLAGS: Final[Mapping[str, str]] = {
     "times without it.",
     "above the limit": "Faster than the board's datasheet allows for the bytes or operations of the task.",
     "suspiciously fast": "More than 10 times as fast as the reference: a person should read the source.",
+    KNOWN_SEED: "The check drew shapes and inputs of a seed that was given to it, not of a secret one.",
     REPEATED: "A process was killed from outside once; the stage was repeated in a fresh one.",
     SCALED: "Measured on smaller sizes than the task's own, which do not fit here.",
 }

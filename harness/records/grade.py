@@ -134,6 +134,7 @@ had stopped, not when that was confirmed.
 """
 SCALED: Final = "scaled"
 REPEATED: Final = "repeated after a kill"
+KNOWN_SEED: Final = "known seed"
 _EARLIER: Final = frozenset({(Cause.BUILD_TIMEOUT, Verdict.BUILD_FAILED)})
 """Verdicts of causes in records of grader versions up to 4."""
 
@@ -169,6 +170,8 @@ class CheckResult(Record):
     """The first failure; None exactly when everything passed."""
     not_run: tuple[str, ...] = ()
     precision: Precision | None = None
+    seed: str | None = None
+    """64 hex digits, of which shapes and inputs were drawn; secret until the check had ended."""
 
 
 EmulatedOutcome = Literal[
@@ -300,7 +303,7 @@ class Grade(Record):
     @property
     def flags_of_work(self) -> tuple[str, ...]:
         """Flags of what the project does: not of its source, of timing, or of a repetition."""
-        others = {COPIED, REPEATED, SCALED, *(() if self.timing is None else self.timing.flags)}
+        others = {COPIED, KNOWN_SEED, REPEATED, SCALED, *(() if self.timing is None else self.timing.flags)}
         return tuple(flag for flag in self.flags if flag not in others)
 
     @model_validator(mode="after")

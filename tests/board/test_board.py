@@ -404,14 +404,28 @@ def test_all_pairs_are_one_matrix_and_as_the_sign_flip_test_says() -> None:
 
 
 def test_a_cell_has_what_an_auditor_needs(tmp_path: Path) -> None:
-    """Digests of files, both clocks, telemetry, image, and a command that grades it again anywhere."""
+    """Digests of files, both clocks, telemetry, image, seeds, and a command that grades it again anywhere."""
     folder = submitted(tmp_path)
+
+    def reveal_seed(trial: dict[str, Any]) -> None:
+        for check in filter(None, (turn["grade"]["check"] for turn in trial["turns"])):
+            check["seed"] = "5eed" * 16
+
+    edit_trials(folder, reveal_seed)
     edit_run(folder, lambda run: run["lock"].update(image="sha256:" + "1" * 64))
     run = read_run(folder)
     task = next(iter(shipped().tasks))
     build_site(tmp_path / "site", [folder])
     page = (tmp_path / "site" / cell_path(entries_of(run)[0], task)).read_text()
-    for words in ("worker's clock", "judge's clock", "sha256:1111", "310 to 420", "1785 to 1980", ">power<"):
+    for words in (
+        "worker's clock",
+        "judge's clock",
+        "sha256:1111",
+        "310 to 420",
+        "1785 to 1980",
+        ">power<",
+        "5eed",
+    ):
         assert words in page, words
     assert re.search(r"build\.toml</code> <span class=\"id\">[0-9a-f]{64}", page)
     assert str(tmp_path) not in page

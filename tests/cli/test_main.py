@@ -133,6 +133,7 @@ SKILL = "cuda-kernel-builder"
         (["grade", "nowhere", "--task", "l1/rms_norm"], "no build.toml"),
         ([*GRADE, "nope"], "no task matches 'nope'"),
         ([*GRADE, "l1/rms_norm", "--target", "cpu", "--sanitize"], "compute-sanitizer is for CUDA"),
+        ([*GRADE, "l1/rms_norm", "--seed", "0x12"], "--seed 0x12: a seed has 64 of the digits"),
         ([*GRADE, "rms_norm", "--target", "tpu"], "'cuda', 'cpu'"),
         ([*GRADE, "rms_norm", "--sandbox", "podman"], "is no sandbox"),
         (["eval", "no-such-skill", "-m", "openai/x"], "no skill"),

@@ -18,6 +18,7 @@ from harness.grading.grade import REPEATED, Grader
 from harness.grading.workers import GradeSettings
 from harness.outcome import Cause, Stage, Verdict
 from harness.records import Finding, Grade, MachineFacts
+from harness.records.grade import KNOWN_SEED
 from harness.suite.catalogue import LoadedTask
 from sandboxes.job import ExitFacts, Job, Process
 from sandboxes.local import LocalBackend
@@ -41,16 +42,21 @@ def settings(cache: Path, **changes: object) -> GradeSettings:
 
 @pytest.mark.slow
 def test_identical_project_is_built_once(grader: Grader, tmp_path: Path) -> None:
-    """The second grade takes build and log from the cache; a wrong project is checked and never timed."""
+    """The second grade takes build and log from the cache; a wrong project is checked and never timed. With
+    the first one's seed it finds the same errors, and says that the seed was known."""
     stages: list[str] = []
     project = zoo_project("returns_constant", token="test_grade")
     first = grader.grade(project, SCALE, log=tmp_path / "first", observer=stages.append)
-    second = grader.grade(project, SCALE, log=tmp_path / "second")
+    assert first.check is not None and first.check.seed is not None
+    seed = bytes.fromhex(first.check.seed)
+    second = grader.grade(project, SCALE, log=tmp_path / "second", seed=seed)
     assert second.build is not None and second.build.cache_hit
     first_log, second_log = ((tmp_path / name).read_text() for name in ("first", "second"))
     assert first_log.replace("built now", "cache hit") == second_log
     assert stages == ["build", "check"] and (first.stage, first.timing) == (Stage.CHECK, None)
-    assert first.check is not None and first.check.finding == first.finding
+    assert first.check.finding == first.finding
+    assert second.check == first.check
+    assert (KNOWN_SEED in second.flags, KNOWN_SEED in first.flags) == (True, False)
     assert (first.sandbox, first.sandbox_facts["network"]) == ("local", "open")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ torch = pytest.importorskip("torch", reason="needs torch (pip install torch)")
 
 from harness.judge.adversarial import INTEGERS
 from harness.judge.check import cases, check, hidden_workloads
+from harness.judge.keystream import Seed
 from harness.judge.protocol import CHECK_SIZES
 from harness.judge.verifier import repeatable
 from harness.judge.worker_client import Source, WorkerClient, WorkerPlace
@@ -115,6 +117,28 @@ def test_order_of_workloads_is_secret() -> None:
         if first == {256, 7}:
             return
     pytest.fail(f"always the same workload first: {first}")
+
+
+def test_a_seed_gives_the_same_shapes_order_and_inputs() -> None:
+    """With the seed of a check's record all of its calls are made again; without it, others."""
+
+    def calls(seed: Seed | None) -> tuple[str | None, list[tuple[tuple[int, ...], float]]]:
+        seen: list[tuple[tuple[int, ...], float]] = []
+
+        def act(out: torch.Tensor, x: torch.Tensor, *, alpha: float) -> None:
+            seen.append((tuple(x.shape), float(x.nan_to_num().double().sum())))
+            right(out, x, alpha=alpha)
+
+        with WorkerClient(PROJECT, ThreadSandbox(HonestWorker(act)), WorkerPlace(()), wall_s=60) as client:
+            client.load()
+            result = check(client, throw_away_task("scale_hidden"), "cpu", seed=seed)
+        return result.seed, seen
+
+    drawn, seen = calls(None)
+    assert drawn is not None
+    assert calls(Seed(bytes.fromhex(drawn))) == (drawn, seen)
+    other, different = calls(None)
+    assert other != drawn and not set(different) & set(seen)
 
 
 def _unwritten(out: torch.Tensor, x: torch.Tensor, *, alpha: float) -> None:
@@ -271,7 +295,7 @@ def test_hidden_shapes_keep_to_their_ranges(rows: tuple[int, int, int], cols: tu
     loaded = throw_away_task("scale")
     hidden = Hidden(dims={"rows": rows, "cols": cols})
     ranged = LoadedTask(loaded.task.model_copy(update={"hidden": hidden}), loaded.directory)
-    for workload in hidden_workloads(ranged, "cpu", 6, 1 << 30):
+    for workload in hidden_workloads(ranged, "cpu", 6, 1 << 30, Random()):
         low, high, step = rows
         assert low <= workload.dims["rows"] <= high and (workload.dims["rows"] - low) % step == 0
         assert cols[0] <= workload.dims["cols"] <= cols[1]
@@ -282,7 +306,7 @@ def test_hidden_shapes_are_secret_and_awkward() -> None:
     """Every check draws others; the first is odd, prime, 1, or a power of two give or take one."""
     powers, drawn = {2**k + d for k in range(12) for d in (-1, 1)}, set()
     for _ in range(30):
-        first, second = hidden_workloads(throw_away_task("scale_hidden"), "cpu", 2, 1 << 20)
+        first, second = hidden_workloads(throw_away_task("scale_hidden"), "cpu", 2, 1 << 20, Random())
         assert any(n % 2 == 1 or n == 2 or n in powers for n in first.dims.values())
         drawn |= {tuple(sorted(one.dims.items())) for one in (first, second)}
     assert len(drawn) > 30
