@@ -2,9 +2,27 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Iterator
 
-from harness.fleet.messages import HostFacts
+from harness.device.machine import machine_facts
+from harness.fleet.messages import HostFacts, HostSpec
+from harness.grading.setup import BuildSetup, GradingSetup
+from harness.records.grade import GRADER_VERSION
+
+
+def facts_of(spec: HostSpec, setup: BuildSetup) -> HostFacts:
+    """Of the driver, or of a process that grades for it."""
+    graded = setup if isinstance(setup, GradingSetup) else None
+    return HostFacts(
+        node=platform.node(),
+        grader_version=GRADER_VERSION,
+        machine=graded.machine if graded else machine_facts(setup.toolchain),
+        toolchain={name: str(value) for name, value in setup.toolchain.facts(spec.target).items()},
+        sandbox=setup.sandbox.name,
+        sandbox_facts=setup.sandbox.facts(),
+        device_bytes=graded.grader.device_bytes if graded else None,
+    )
 
 
 def disagreements(first: HostFacts, other: HostFacts) -> list[str]:
@@ -17,7 +35,6 @@ def disagreements(first: HostFacts, other: HostFacts) -> list[str]:
 
 
 def _software(first: HostFacts, other: HostFacts) -> Iterator[tuple[str, object, object]]:
-    yield "liftbench", first.liftbench, other.liftbench
     yield "grader version", first.grader_version, other.grader_version
     yield "sandbox", first.sandbox, other.sandbox
     for name in sorted({*first.toolchain, *other.toolchain}):

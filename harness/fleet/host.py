@@ -6,7 +6,6 @@ It ends when stdin does, that is with its driver. The first line is its HostSpec
 from __future__ import annotations
 
 import os
-import platform
 import queue
 import sys
 import tempfile
@@ -18,13 +17,13 @@ from typing import Final, TextIO
 
 from harness import __version__
 from harness.builder.cache import BuildCache, build_key
-from harness.device.machine import cores_of_gpu, machine_facts
+from harness.device.machine import cores_of_gpu
 from harness.errors import HarnessBug, InfraError, UsageError
-from harness.fleet.messages import Event, Failure, HostFacts, HostSpec, Order
+from harness.fleet.agreement import facts_of
+from harness.fleet.messages import Event, Failure, HostSpec, Order
 from harness.grading.opening import open_grading_setup
 from harness.grading.setup import BuildSetup, GradingSetup, open_build_setup
 from harness.records import Project
-from harness.records.grade import GRADER_VERSION
 
 BEAT_S: Final = 2.0
 """Between two signs of life."""
@@ -122,21 +121,6 @@ def open_setup(spec: HostSpec, say: Callable[[str], None]) -> BuildSetup:
         setup.close()
         raise UsageError(f"GPU {spec.gpu} cannot be used: {setup.grader.no_device or 'it is not there'}")
     return setup
-
-
-def facts_of(spec: HostSpec, setup: BuildSetup) -> HostFacts:
-    """What the driver compares."""
-    graded = setup if isinstance(setup, GradingSetup) else None
-    return HostFacts(
-        node=platform.node(),
-        liftbench=__version__,
-        grader_version=GRADER_VERSION,
-        machine=graded.machine if graded else machine_facts(setup.toolchain),
-        toolchain={name: str(value) for name, value in setup.toolchain.facts(spec.target).items()},
-        sandbox=setup.sandbox.name,
-        sandbox_facts=setup.sandbox.facts(),
-        device_bytes=graded.grader.device_bytes if graded else None,
-    )
 
 
 def _sender(out: TextIO) -> Send:

@@ -47,7 +47,6 @@ class HostFacts(Record):
     """What a grader process says of itself before it gets work."""
 
     node: str
-    liftbench: str
     grader_version: str
     machine: MachineFacts
     toolchain: dict[str, str]

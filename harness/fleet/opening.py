@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -10,16 +9,14 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from harness import __version__
-from harness.device.machine import machine_facts
 from harness.errors import UsageError
+from harness.fleet.agreement import facts_of
 from harness.fleet.host_process import HostProcess
-from harness.fleet.messages import HostFacts, HostSpec
+from harness.fleet.messages import HostSpec
 from harness.fleet.pool import GraderPool, Place
 from harness.fleet.ray_places import Cluster
-from harness.grading.setup import BuildSetup, GradingSetup, open_build_setup
+from harness.grading.setup import GradingSetup, open_build_setup
 from harness.judge.usable_gpu import ruled_out
-from harness.records.grade import GRADER_VERSION
 from sandboxes.nvml import Gpu
 
 EVERY: Final = "all"
@@ -80,20 +77,6 @@ def _refuse_unlike(wanted: str, chosen: Sequence[Gpu]) -> None:
         raise UsageError(f"--gpus {wanted}: one run has one model of GPU, and here are several ({listed})")
 
 
-def facts_of_driver(setup: BuildSetup, spec: HostSpec) -> HostFacts:
-    """What every grader must agree with."""
-    return HostFacts(
-        node=platform.node(),
-        liftbench=__version__,
-        grader_version=GRADER_VERSION,
-        machine=machine_facts(setup.toolchain),
-        toolchain={name: str(value) for name, value in setup.toolchain.facts(spec.target).items()},
-        sandbox=setup.sandbox.name,
-        sandbox_facts=setup.sandbox.facts(),
-        device_bytes=None,
-    )
-
-
 def open_pool(
     spec: HostSpec,
     make_places: Callable[[HostSpec], list[Place]],
@@ -104,7 +87,7 @@ def open_pool(
     setup = open_build_setup(spec.sandbox, Path(spec.cache), say, spec.target)
     spec = spec.model_copy(update={"sandbox": setup.sandbox.name})
     try:
-        pool = GraderPool(make_places(spec), facts_of_driver(setup, spec), say)
+        pool = GraderPool(make_places(spec), facts_of(spec, setup), say)
     except BaseException:
         setup.close()
         leave()

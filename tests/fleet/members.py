@@ -14,7 +14,6 @@ from tests.fakes.trials import grade
 MACHINE = MachineFacts(platform="Linux x86_64", python="3.11", cpu="a CPU", cpu_count=8, torch="2.13.0")
 DRIVER = HostFacts(
     node="head",
-    liftbench="0.1.0",
     grader_version="7",
     machine=MACHINE,
     toolchain={"torch": "2.13.0"},
