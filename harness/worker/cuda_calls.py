@@ -83,8 +83,7 @@ class DevicePool:
         """`tensor`, `at`: see __main__.py; `driver`: the module driver.py. RuntimeError when NVIDIA's driver
         refuses, OSError without one."""
         self._plan = plan
-        self.of_project, self.of_reference = signature.of_project, signature.of_reference
-        self.writes, self.scalars = signature.writes, signature.scalars
+        self._arguments, self.writes = signature.arguments, signature.writes
         self._tensor = tensor
         self._on_gpu = plan["device"] == "cuda"
         self._at = at
@@ -113,6 +112,10 @@ class DevicePool:
             self.operands.append(
                 [self._tensor(o, base, self._at, self._plan["device"]) for o in self._plan["operands"]]
             )
+
+    def prepared(self, kind: str, index: int) -> tuple[list[Any], dict[str, Any]]:
+        found: tuple[list[Any], dict[str, Any]] = self._arguments(kind, self.operands[index])
+        return found
 
     def hide(self) -> None:
         self._window.hide()
@@ -157,10 +160,7 @@ class DevicePool:
         if mode == "graph":
             return functools.partial(_replay, *self._graphs[index])
         if index not in self._calls:
-            operands = self.operands[index]
-            positional, named = self.of_project(operands)
-            if subject.kind == "reference":
-                positional, named = [{**self.of_reference(operands), **self.scalars}], {}
+            positional, named = self.prepared(subject.kind, index)
             self._calls[index] = functools.partial(subject.function, *positional, **named)
         return self._calls[index]
 

@@ -46,9 +46,7 @@ def measured(kind: str, mode: str) -> Recording:
     clock = Recording()
     window = SimpleNamespace(show=lambda *_: None, address=4096)
     driver: Any = SimpleNamespace(Driver=lambda: None, Window=lambda *_: window)
-    signature = SimpleNamespace(
-        of_project=lambda operands: (operands, {}), of_reference=None, writes=[0], scalars={}
-    )
+    signature = SimpleNamespace(arguments=lambda kind, operands: (operands, {}), writes=[0])
     pool = DevicePool(PLAN, signature, lambda *_: clock.operand, None, driver)
     pool._clock = clock
     pool.show(-1, {"sets": 2})
