@@ -98,16 +98,16 @@ class Constant:
         return self.us + self.per_set_us * reveal.calls
 
 
-def constant_of(samples: Samples) -> Constant:
-    """The mean of at least 2 reveals without work. Where sizes differ by half or more, the cost of a set is
-    the median slope between any two such (Theil-Sen), which a few stretched reveals do not bend."""
+def constant_of(samples: Samples, apart: float = 1.0) -> Constant:
+    """The mean of at least 2 reveals without work. The cost of a set is the median slope between any two
+    (Theil-Sen) whose sizes differ, by the factor `apart` or more: a few stretched reveals do not bend it."""
     reveals = samples.reveals
     slopes: list[float] = []
     if len({one.calls for one in reveals}) > 1:  # single reveals are many, and their pairs are many more
         slopes = [
             (b.outside_us - a.outside_us) / (b.calls - a.calls)
             for a, b in itertools.combinations(reveals, 2)
-            if max(a.calls, b.calls) >= 2 * min(a.calls, b.calls)
+            if a.calls != b.calls and max(a.calls, b.calls) >= apart * min(a.calls, b.calls)
         ]
     cheapest = min(one.outside_us / one.calls for one in reveals)
     slope = min(max(statistics.median(slopes), 0.0), cheapest) if slopes else 0.0

@@ -21,6 +21,7 @@ from harness.records.base import ClockName
 UNRESOLVED: Final = "unresolved"
 """Flag of a ratio by the outside clock where over half of a reveal is its constant: it has no interval."""
 SCORED: Final[LaneName] = "batch"
+_APART: Final = 2.0
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,8 @@ class Scores:
         with its process gone."""
         self._samples = samples
         self.overheads = overheads(samples)
+        # Slow references are shown few sets; their slope would be drawn out to many times their sizes.
+        self._apart = 1.0 if NULL in samples else _APART
         self._overheads_gone = overheads(gone or {})
 
     @cached_property
@@ -65,7 +68,7 @@ class Scores:
         found: dict[LaneName, Constant] = {}
         for lane, samples in self.overheads.items():
             both = (samples, self._overheads_gone[lane])
-            constants = [clocks.constant_of(one) for one in both if len(one.reveals) > 1]
+            constants = [clocks.constant_of(one, self._apart) for one in both if len(one.reveals) > 1]
             found[lane] = min(constants, key=lambda one: one.us)
         return found
 
