@@ -259,7 +259,7 @@ def test_constant_grows_with_the_sets() -> None:
     assert constant.error_us == pytest.approx(0.0, abs=1e-6)
     batch = samples_of((150.0 + 30.0 * 10) / 10, 10.0, sets=10)
     assert lane("batch", batch, constant, trusted=False).outside_us == pytest.approx(10.0)
-    near = Samples([one for one in samples.reveals if 30 <= one.calls])
+    near = Samples([one for one in samples.reveals if one.calls >= 30])
     assert constant_of(near, apart=2.0).per_set_us == 0.0 < constant_of(near).per_set_us
 
 
