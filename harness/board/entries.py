@@ -58,12 +58,11 @@ class Entry(Record):
 
 def not_ranked(one: BoardRun, arm: ArmSummary, suite: Suite | None = None) -> tuple[str, ...]:
     """Why an arm of a run is shown and not ranked: the one rule of the site, its JSON and the command."""
-    config, head, division = one.run.config, one.summary.head, one.division
+    config, head = one.run.config, one.summary.head
     left_out, foreign = leaked_tasks(one.run), foreign_tasks(one.run, suite)
     reasons = {
         **dict.fromkeys(_off(one, arm), True),
-        f"not measured on a GPU ({division.label})": division.kind != "gpu",
-        "protocol quick: only full is ranked": config.protocol != "full",
+        **dict.fromkeys(one.division.not_ranked, True),
         f"sandbox {config.sandbox}: it does not isolate": head.sandbox_weak,
         f"{plural(config.repeats, 'reply')} per task: a ranked entry has at least {LEAST_REPEATS}": (
             config.repeats < LEAST_REPEATS

@@ -17,7 +17,7 @@ from markupsafe import Markup
 from harness import __version__
 from harness.board.entries import Entry
 from harness.board.ranks import Rank
-from harness.board.runs import BoardRun
+from harness.board.runs import BoardRun, Division
 from harness.board.tables import Claim, Table
 from harness.outcome import Cause
 from harness.records import TrialRecord
@@ -121,11 +121,9 @@ def _lift(entry: Entry, metric: str) -> str:
     return typeset(figures.lifted(rows[0].unit, rows[0].lift, rows[0]))
 
 
-def _own(reasons: Sequence[str]) -> list[str]:
+def _own(reasons: Sequence[str], division: Division) -> list[str]:
     """Reasons beside those that hold for the whole table."""
-    return [
-        reason for reason in reasons if not reason.startswith(("not measured on a GPU", "protocol quick"))
-    ]
+    return [reason for reason in reasons if reason not in division.not_ranked]
 
 
 def write_cells(site: Path, one: BoardRun, entries: Sequence[Entry], own: Sequence[BoardRun]) -> None:

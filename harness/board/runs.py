@@ -82,6 +82,15 @@ class Division(Record):
         return chosen.get(self.kind, "deployed")
 
     @property
+    def not_ranked(self) -> tuple[str, ...]:
+        """Why none of its entries is ranked."""
+        reasons = {
+            f"not measured on a GPU ({self.label})": self.kind != "gpu",
+            "protocol quick: only full is ranked": self.protocol != "full",
+        }
+        return tuple(reason for reason, holds in reasons.items() if holds)
+
+    @property
     def place(self) -> tuple[str, str]:
         """What figures depend on besides the project."""
         return self.kind, self.device
