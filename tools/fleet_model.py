@@ -34,7 +34,7 @@ class Fleet:
     driver_s: float
     cached: float = 0.0
     """Share of samples whose build is in the cache."""
-    at_once: int = 2
+    at_once: int = 4
     """Orders under way per GPU."""
     files: int = 2
     """Of a build, compiled in parallel."""

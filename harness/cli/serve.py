@@ -29,7 +29,7 @@ def serve(
     token: Annotated[
         str | None, typer.Option(help="Of clients; better as LIFTBENCH_SERVE_TOKEN. Default: a new one.")
     ] = None,
-    at_once: Annotated[int, typer.Option(min=1, help="Orders under way at once; at least two per GPU.")] = 4,
+    at_once: Annotated[int, typer.Option(min=1, help="Orders under way at once; at least four per GPU.")] = 4,
     max_waiting: Annotated[int, typer.Option(min=1, help="Unfinished orders; more get status 429.")] = 1000,
     timed: TimedOption = True,
     grading: GradingOptions,

@@ -36,8 +36,8 @@ class HostSpec(Record):
     index: int = 0
     """Of that GPU among `gpus`, which decides its cores."""
     gpus: int = 1
-    at_once: int = 2
-    """Orders under way: one may be built while another runs."""
+    at_once: int = 4
+    """Orders under way: others are built while one runs. With two, GPUs would wait for long builds."""
     builds_only: bool = False
     liftbench: str = __version__
     """Of the driver."""
