@@ -169,6 +169,7 @@ def test_a_replay_takes_the_briefing_of_its_recording(
     assert report["head"]["briefing"] == recorded
 
 
+@pytest.mark.slow
 def test_an_unfinished_run_is_not_begun_anew_with_another_briefing(make_place: MakePlace) -> None:
     """It is named, with the ways to go on; once it is finished the other briefing is another run."""
     place = make_place("one")

@@ -151,7 +151,7 @@ def test_every_item_is_documented() -> None:
     [
         ("same_gpu", None, "the judge has GPU 00, a job sees 00112233445566778899aabbccddeeff"),
         pytest.param("hang", None, r"to run|before it said|did not say 'running'", marks=pytest.mark.slow),
-        ("fault", None, "did not end as cudaErrorIllegalAddress"),
+        pytest.param("fault", None, "did not end as cudaErrorIllegalAddress", marks=pytest.mark.slow),
         ("fault", 79, "reported as a fault of the GPU"),
         ("residue", None, "read what another one had left"),
         ("freeze", None, "wrong result"),

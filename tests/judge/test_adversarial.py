@@ -51,7 +51,7 @@ def test_rearranging_kinds_draw_nothing_new(kind: str) -> None:
     problem = problem_of("scale")
     drawn = {}
     original = problem.make_inputs
-    problem.make_inputs = lambda: drawn.setdefault("x", original())  # type: ignore[method-assign]
+    problem.make_inputs = lambda key=None: drawn.setdefault("x", original())  # type: ignore[method-assign]
     before = original()["x"]
     drawn["x"] = {"x": before.clone()}
     after = make(problem, kind)["x"]

@@ -17,7 +17,7 @@ from harness.judge.check import _check_case
 from harness.judge.clock import lanes
 from harness.judge.compare import sampled_rows
 from harness.judge.guarded_buffers import Arena, Layout
-from harness.judge.keystream import SecretGenerator
+from harness.judge.keystream import SecretGenerator, Seed
 from harness.judge.problem import Problem, Tensors, treats_rows_apart
 from harness.judge.protocol import Numbers
 from harness.judge.reveals import Sampler
@@ -274,6 +274,6 @@ def test_a_check_of_a_large_problem(act: Callable[..., None], cause: Cause | Non
     """All calls of a case, though one set of outputs is kept."""
     _kept.clear()
     with worker(act) as client:
-        found = _check_case(client, Case(large(plus_one), seeds=2))
+        found = _check_case(client, Case(large(plus_one), seeds=2), Seed())
     assert (None if found.finding is None else found.finding.cause) is cause
     assert found.rows == (64, 64)
