@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 from harness import __version__
 from harness.errors import (
@@ -22,6 +22,10 @@ from harness.records import Finding, Grade, MachineFacts, Project, Protocol, Rec
 from harness.suite.catalogue import LoadedTask, load_task
 
 
+ORDERS_PER_GPU: Final = 4
+"""With two under way, GPUs would wait for long builds."""
+
+
 class HostSpec(Record):
     """What a grader process is made of."""
 
@@ -36,8 +40,8 @@ class HostSpec(Record):
     index: int = 0
     """Of that GPU among `gpus`, which decides its cores."""
     gpus: int = 1
-    at_once: int = 4
-    """Orders under way: others are built while one runs. With two, GPUs would wait for long builds."""
+    at_once: int = 2
+    """Orders under way: others are built while one runs."""
     builds_only: bool = False
     liftbench: str = __version__
     """Of the driver."""

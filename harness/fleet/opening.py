@@ -12,7 +12,7 @@ from typing import Final
 from harness.errors import UsageError
 from harness.fleet.agreement import facts_of
 from harness.fleet.host_process import HostProcess
-from harness.fleet.messages import HostSpec
+from harness.fleet.messages import ORDERS_PER_GPU, HostSpec
 from harness.fleet.pool import GraderPool, Place
 from harness.fleet.ray_places import Cluster
 from harness.grading.setup import GradingSetup, open_build_setup
@@ -107,7 +107,7 @@ def open_fleet(address: str, spec: HostSpec, say: Callable[[str], None]) -> Pool
 def places_here(uuids: Sequence[str], spec: HostSpec) -> list[Place]:
     """A grader process for each GPU of this machine."""
     specs = [
-        spec.model_copy(update={"gpu": uuid, "index": index, "gpus": len(uuids)})
+        spec.model_copy(update={"gpu": uuid, "index": index, "gpus": len(uuids), "at_once": ORDERS_PER_GPU})
         for index, uuid in enumerate(uuids)
     ]
     return [Place(f"GPU {one.gpu}", partial(HostProcess, one), one.at_once) for one in specs]

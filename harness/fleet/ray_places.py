@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from harness.errors import DeviceError, GraderRefused, InfraError, StorageError, UsageError
 from harness.fleet.host_process import OPENING_S, SILENCE_S, HostProcess, MemberLost
-from harness.fleet.messages import Event, Failure, HostFacts, HostSpec, Order
+from harness.fleet.messages import ORDERS_PER_GPU, Event, Failure, HostFacts, HostSpec, Order
 from harness.fleet.pool import Member, Place
 from harness.text import first_line
 from sandboxes.gpu import find_gpus, slot_named
@@ -181,8 +181,9 @@ class Cluster:
         nodes = [node for node in self.ray.nodes() if node["Alive"]]
         counts = [int(node["Resources"].get("GPU", 0)) for node in nodes]
         if spec.target == "cuda" and any(counts):
+            on_gpu = spec.model_copy(update={"at_once": ORDERS_PER_GPU})
             graders = [
-                self._place(f"GPU {number} of the cluster", spec, num_gpus=1, num_cpus=0)
+                self._place(f"GPU {number} of the cluster", on_gpu, num_gpus=1, num_cpus=0)
                 for number in range(sum(counts))
             ]
             idle = [node for node, count in zip(nodes, counts, strict=True) if not count]
