@@ -21,7 +21,6 @@ from harness.outcome import Cause
 from harness.records import Finding, Grade, MachineFacts, Project, Protocol, Record, Target
 from harness.suite.catalogue import LoadedTask, load_task
 
-
 ORDERS_PER_GPU: Final = 4
 """With two under way, GPUs would wait for long builds."""
 
