@@ -17,6 +17,12 @@ def first(name: str) -> Problem:
     return Problem(loaded, loaded.task.workloads[0], "float32")
 
 
+@pytest.fixture(autouse=True)
+def one_thread() -> None:
+    """Threads of tests side by side would wait for each other by spinning."""
+    torch.set_num_threads(1)
+
+
 def test_every_kind_of_answer_is_tried() -> None:
     """Constants, an input as it is, ignored, other and coarse inputs, and all sets of bad outputs."""
 
