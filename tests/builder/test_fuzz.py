@@ -49,6 +49,7 @@ def drawn(strategy: st.SearchStrategy[str], count: int) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_what_upstream_accepts_fits_our_records(tmp_path: Path) -> None:
     """No valid project can end as a failure of ours."""
     batch = drawn(texts(), 300)
@@ -109,6 +110,7 @@ _NEW = [
 _TOML_CHANGES = st.tuples(st.sampled_from(_OLD), st.sampled_from(_NEW))
 
 
+@pytest.mark.slow
 @given(
     changes=st.dictionaries(_PATHS, st.none() | _TEXTS, max_size=4),
     toml=st.lists(_TOML_CHANGES, max_size=2),

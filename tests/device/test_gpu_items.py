@@ -97,6 +97,7 @@ def test_items_run_by_rank_once_and_what_does_not_fit_gives_way(session: Session
     assert session.run("-k", "short/7 or first") == ["first", "short[7]", "code 0"]
 
 
+@pytest.mark.slow
 def test_a_failure_is_recorded_with_its_facts_and_stays_one(session: Session) -> None:
     """Made harmless where it is shown, until the item passes; an essential one ends the session."""
     assert session.run(outcome=f"pytest.fail({EVIL!r})")[-2:] == ["short[7]", "code 1"]
@@ -152,7 +153,7 @@ def test_every_item_is_documented() -> None:
         ("same_gpu", None, "the judge has GPU 00, a job sees 00112233445566778899aabbccddeeff"),
         pytest.param("hang", None, r"to run|before it said|did not say 'running'", marks=pytest.mark.slow),
         pytest.param("fault", None, "did not end as cudaErrorIllegalAddress", marks=pytest.mark.slow),
-        ("fault", 79, "reported as a fault of the GPU"),
+        pytest.param("fault", 79, "reported as a fault of the GPU", marks=pytest.mark.slow),
         ("residue", None, "read what another one had left"),
         ("freeze", None, "wrong result"),
     ],

@@ -56,6 +56,7 @@ def test_local_is_taken_when_spelled_out() -> None:
     assert choose_sandbox("local", BACKENDS, {}).why == "asked for by name"
 
 
+@pytest.mark.slow
 def test_what_auto_does_not_find_is_not_told() -> None:
     """With a sandbox at hand there is nothing to do; one that was asked for, or is broken, is told."""
     backends = BACKENDS | {"bubblewrap": LocalBackend}

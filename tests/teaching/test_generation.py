@@ -129,6 +129,7 @@ def test_the_best_version_is_written_marked_and_tested_once(tmp_path: Path) -> N
     assert any("at alpha 0.025 a decision takes 7" in line for line in said)  # one family decides nothing
 
 
+@pytest.mark.slow
 def test_the_same_generation_again_is_the_same_look_and_another_is_the_next(tmp_path: Path) -> None:
     """Resuming costs nothing; a later version of the same lineage is tested at a quarter of 5%."""
     tested = Probe()

@@ -381,6 +381,7 @@ def _comparisons(form: str) -> list[Check]:
     return checks
 
 
+@pytest.mark.slow
 def test_comparisons_and_extremes_of_floating_point_numbers(lanes: Lanes) -> None:
     """NaN, signed zeros and infinities are ordered as the manual says."""
     checks: list[Check] = []
@@ -456,6 +457,7 @@ def _to_integer(source: str, type: str, mode: str) -> Callable[[int], int]:
     return compute
 
 
+@pytest.mark.slow
 def test_conversions(lanes: Lanes) -> None:
     """Between all formats and integers, in every rounding mode."""
     checks: list[Check] = []

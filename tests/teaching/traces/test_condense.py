@@ -59,6 +59,7 @@ def test_a_short_trace_is_told_whole(tmp_path: Path, make: Callable[[], str]) ->
     assert estimate_tokens(found.text) <= 8_000
 
 
+@pytest.mark.slow
 @settings(max_examples=4, deadline=None)
 @given(at=st.floats(0, 1), budget=st.integers(500, 30_000))
 def test_an_error_anywhere_in_a_long_trace_survives(
