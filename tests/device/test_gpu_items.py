@@ -147,13 +147,14 @@ def test_every_item_is_documented() -> None:
     assert len(found) > 12 and [name for name in found if f"| `{name}" not in told] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "xid", "said"),
     [
         ("same_gpu", None, "the judge has GPU 00, a job sees 00112233445566778899aabbccddeeff"),
-        pytest.param("hang", None, r"to run|before it said|did not say 'running'", marks=pytest.mark.slow),
-        pytest.param("fault", None, "did not end as cudaErrorIllegalAddress", marks=pytest.mark.slow),
-        pytest.param("fault", 79, "reported as a fault of the GPU", marks=pytest.mark.slow),
+        ("hang", None, r"to run|before it said|did not say 'running'"),
+        ("fault", None, "did not end as cudaErrorIllegalAddress"),
+        ("fault", 79, "reported as a fault of the GPU"),
         ("residue", None, "read what another one had left"),
         ("freeze", None, "wrong result"),
     ],
