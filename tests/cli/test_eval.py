@@ -300,6 +300,7 @@ def test_test_cases_stand_beside_the_grade(make_place: MakePlace, tmp_path: Path
     assert out.index("decision (on compiles)") < out.index("the decision rests on `liftbench eval`")
 
 
+@pytest.mark.slow
 def test_an_unreachable_server_ends_an_eval_at_once_and_the_same_command_resumes(
     make_place: MakePlace,
 ) -> None:
@@ -338,6 +339,7 @@ def test_an_eval_of_which_nothing_is_scored_fails(make_place: MakePlace, status:
     assert place.listed() == (0, 4 if status == 400 else 0, 4)
 
 
+@pytest.mark.slow
 def test_lost_trials_are_told_once_with_a_count(make_place: MakePlace) -> None:
     """Some lost: exit 0 and a warning with the reason; a threshold then cannot be met."""
     place = make_place("one")
