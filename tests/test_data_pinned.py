@@ -14,7 +14,7 @@ from harness.suite.catalogue import all_tasks
 
 ROOT = Path(__file__).resolve().parent.parent
 PINNED = {
-    "tasks": "ff1bdee03a1f1a48",
+    "tasks": "cba02ba05a4baf8d",
     "kernels_ref": "6d809c90b0bc9863",
     "skills": "9e8e0944640d024d",
     "studies": "b9196c886f8a3d5a",
@@ -22,7 +22,7 @@ PINNED = {
     "demo/tasks": "fe87d51773bc86a1",
     "demo/skills": "9fedcd90fee6c57d",
 }
-PROMPTS: dict[Briefing, str] = {"contract": "e88a05eb38ae16da", "full": "a385a134c89abff3"}
+PROMPTS: dict[Briefing, str] = {"contract": "bf166a3c5ac21b4e", "full": "21a46ec49388d349"}
 
 
 def _digest(folder: str) -> str:

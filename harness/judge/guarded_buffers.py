@@ -103,13 +103,14 @@ class Layout:
         self.kept_bytes = _aligned(max(slot.offset + slot.size for slot in self.written))
         """Bytes of each set that a snapshot copies, from its beginning: outputs come first."""
 
-    def guards(self) -> list[tuple[str, int, int]]:
-        """(operand beside it, start, end) of everything in a set that is no operand."""
+    def guards(self) -> list[tuple[str, int, int, int]]:
+        """(operand beside it, start, end, byte) of everything in a set that is no operand. No two have the
+        same byte: else a copy beyond the ends of both its operands would not show."""
         bands, cursor = [], 0
-        for slot in self.slots:
-            bands.append((slot.operand.name, cursor, slot.offset))
+        for number, slot in enumerate(self.slots):
+            bands.append((slot.operand.name, cursor, slot.offset, _GUARD_BYTE - number))
             cursor = slot.offset + slot.size
-        return [*bands, (self.slots[-1].operand.name, cursor, self.set_bytes)]
+        return [*bands, (slot.operand.name, cursor, self.set_bytes, _GUARD_BYTE - len(bands))]
 
     def describe(self) -> list[dict[str, object]]:
         """What a worker is told: names, dtypes, shapes, offsets; no values."""
@@ -179,8 +180,8 @@ class Arena:
     def _fill(self) -> None:
         for index, inputs in enumerate(self._inputs):
             base = index * self.layout.set_bytes
-            for _, start, end in self.layout.guards():
-                self._bytes[base + start : base + end] = _GUARD_BYTE
+            for _, start, end, byte in self.layout.guards():
+                self._bytes[base + start : base + end] = byte
             for slot in self.layout.slots:
                 place = self._slice(self._bytes, index, slot)
                 if slot.operand.role == "out":
@@ -231,7 +232,7 @@ class Arena:
                     changed.append(slot.operand.name)
             elif slot.operand.mask is not None and self._wrote_unmasked(index, slot, found):
                 changed.append(f"{slot.operand.name} where {slot.operand.mask} is false")
-        return changed, [n for n, a, b in self.layout.guards() if bool((data[a:b] != _GUARD_BYTE).any())]
+        return changed, [n for n, a, b, byte in self.layout.guards() if bool((data[a:b] != byte).any())]
 
     def _wrote_unmasked(self, index: int, slot: Slot, data: torch.Tensor) -> bool:
         inputs = self._inputs[index]

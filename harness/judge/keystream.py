@@ -25,8 +25,8 @@ from harness.judge.distributions import MAX_WORDS, Distribution
 KEY_BYTES = 32
 _BLOCK_BYTES = 64
 _BLOCK_WORDS = _BLOCK_BYTES // 4
-_PIECE_WORDS = 1 << 15
-"""Stays in a core's cache, and PyTorch does not split it among threads."""
+_PIECE_WORDS = 1 << 17
+"""Stays in a core's cache; of smaller pieces, what each operation costs by itself shows."""
 _SHARE_WORDS = 1 << 18
 """A thread is worth starting for."""
 _MAX_THREADS = 8

@@ -51,7 +51,7 @@ def place(arena: Arena, index: int, name: str) -> tuple[int, int]:
 
 def test_inputs_and_poison(filled: tuple[Arena, list[Tensors]]) -> None:
     """Every set holds its own inputs on pages of their own; outputs hold poison, which is NaN, and all else
-    the guard byte."""
+    guard bytes, others in each band."""
     arena, sets = filled
     assert all(place(arena, i, name)[0] % 4096 == 0 for i in (0, 1) for name in ("out", "x"))
     view = worker_view(arena)
@@ -63,7 +63,15 @@ def test_inputs_and_poison(filled: tuple[Arena, list[Tensors]]) -> None:
         start, end = place(arena, index, "out")
         assert bool(view[start:end].view(torch.float32).isnan().all())
         everything[start:end] = False
-    assert view[everything].unique().tolist() == [0xA5]
+    assert view[everything].unique().tolist() == [0xA3, 0xA4, 0xA5]
+
+
+def test_a_copy_beyond_both_operands_shows(filled: tuple[Arena, list[Tensors]]) -> None:
+    """What lies behind the input differs from what lies behind the output."""
+    arena, _ = filled
+    view, (_, read), (_, written) = worker_view(arena), place(arena, 1, "x"), place(arena, 1, "out")
+    view[written : written + 4] = view[read : read + 4]
+    assert arena.results(arena.snapshot())[1].changed_guards == ("x",)
 
 
 @pytest.mark.parametrize("index", [0, 1])
