@@ -82,10 +82,11 @@ image:
 # Goes on where the last one stopped; ONLY="aa or expert/l1/softmax" names items to run (again): docs/gpu.md.
 # Where build/gpu-wheels was brought along and nothing is set up, they are used, without network.
 gpu-check:
-	@if [ -e $(STAMP) ] || ! ls build/gpu-wheels/*.whl >/dev/null 2>&1; then \
+	@began=$$(date +%s); if [ -e $(STAMP) ] || ! ls build/gpu-wheels/*.whl >/dev/null 2>&1; then \
 	  $(MAKE) --no-print-directory setup && python=$(BIN)/python; \
 	else PYTHON=$(PYTHON) .ci/gpu-setup $(VENV)-gpu && python=$(VENV)-gpu/bin/python; fi && \
-	$$python -m pytest tests/gpu -q -p no:cacheprovider -W default -k "$(ONLY)" --budget-s $(BUDGET_S) --results $(RESULTS)
+	$$python -m pytest tests/gpu -v -p no:cacheprovider -W default -k "$(ONLY)" --results $(RESULTS) \
+	  --budget-s $$(($(BUDGET_S) + began - $$(date +%s)))
 
 gpu-wheels: setup
 	@PYTHON=$(BIN)/python .ci/gpu-wheels

@@ -1,6 +1,8 @@
-"""What `make gpu-check` leaves in `results/`: one JSON file per GPU model and day, and a table beside it.
+"""What `make gpu-check` leaves in `results/`: one JSON file per GPU model, named by the day of its first
+item, and a table beside it.
 
-Both are replaced after every item, so whatever ends a session keeps all that was finished before.
+Both are replaced before and after every item, so whatever ends a session keeps all that was finished before,
+and names what it ended in.
 """
 
 from __future__ import annotations
@@ -19,8 +21,13 @@ from harness.records import Record
 from harness.records.reasons import reason_of
 
 Fact = str | int | float | bool | None
-Status = Literal["passed", "failed", "not_here"]
-_WORDS: dict[Status, str] = {"passed": "passed", "failed": "FAILED", "not_here": "not on this machine"}
+Status = Literal["passed", "failed", "not_here", "unfinished"]
+_WORDS: dict[Status, str] = {
+    "passed": "passed",
+    "failed": "FAILED",
+    "not_here": "not on this machine",
+    "unfinished": "DID NOT END",
+}
 
 
 class Entry(Record):
@@ -33,11 +40,16 @@ class Entry(Record):
     error: str | None
     wall_s: float
     measured_at: str
+    gpu_uuid: str = ""
+    code: str = ""
+    """Digest of what ran: liftbench, sandboxes, tasks, experts and the items."""
+    trace: str | None = None
+    """The end of pytest's report of a failure."""
 
-    @property
-    def finished(self) -> bool:
-        """Whether the item need not run again; a missing sandbox may have been installed since."""
-        return self.status != "not_here"
+    def finished(self, code: str) -> bool:
+        """Whether the item need not run again. A missing sandbox may have been installed since, and what
+        failed may have been mended in other code."""
+        return self.status == "passed" or (self.status == "failed" and self.code == code)
 
 
 class Contents(Record):
@@ -53,7 +65,7 @@ class Contents(Record):
 
 @dataclass
 class Ledger:
-    """The file of one GPU model and day."""
+    """The file of one GPU model."""
 
     path: Path
     contents: Contents
@@ -62,8 +74,10 @@ class Ledger:
     def open(
         cls, folder: Path, gpu: str, uuid: str, day: str, version: str, software: Mapping[str, str]
     ) -> Ledger:
-        """Continues the file of that GPU and day where there is one. Raises UsageError if it is broken."""
-        path = folder / f"{re.sub(r'[^a-z0-9]+', '-', gpu.lower()).strip('-')}-{day}.json"
+        """Continues the newest file of that model; `day` names a first one. Raises UsageError if it is
+        broken."""
+        model = re.sub(r"[^a-z0-9]+", "-", gpu.lower()).strip("-")
+        path = max(folder.glob(f"{model}-20??-??-??.json"), default=folder / f"{model}-{day}.json")
         fresh = Contents(liftbench=version, gpu=gpu, gpu_uuid=uuid, software=dict(software))
         if not path.exists():
             return cls(path, fresh)

@@ -31,7 +31,7 @@ def test_long(benchmark): benchmark.pedantic(int, rounds=3)
 @pytest.mark.gpu(estimate_s=1.0)
 @pytest.mark.parametrize("n", [pytest.param(7, marks=pytest.mark.gpu(rank=9)),
                                pytest.param(8, marks=pytest.mark.gpu(rank=1))])
-def test_short(n, facts):
+def test_short(n, facts, benchmark):
     '''It is
     short.
 
@@ -48,14 +48,17 @@ class Session:
     """`make gpu-check` in a folder of its own, on a GPU that only NVML knows."""
 
     def __init__(self, pytester: pytest.Pytester, results: Path) -> None:
-        self._pytester, self.results = pytester, results
+        self.pytester, self.results = pytester, results
 
-    def run(self, *words: str, outcome: str = "pass", first: str = "pass") -> list[str]:
+    def run(
+        self, *words: str, outcome: str = "pass", first: str = "pass", own_process: bool = False
+    ) -> list[str]:
         """The items that ran, in order, and `code N`."""
-        self._pytester.makepyfile(test_made_up=MADE_UP.replace("OUTCOME", outcome).replace("FIRST", first))
+        self.pytester.makepyfile(test_made_up=MADE_UP.replace("OUTCOME", outcome).replace("FIRST", first))
         before = signal.getsignal(signal.SIGTERM)
         command = ("-p", "tests.gpu.conftest", "-v", "-p", "no:hypothesispytest", "-W", "ignore")
-        done = self._pytester.runpytest_inprocess(*command, "--results", str(self.results), *words)
+        runs = self.pytester.runpytest_subprocess if own_process else self.pytester.runpytest_inprocess
+        done = runs(*command, "--results", str(self.results), *words)
         signal.signal(signal.SIGTERM, before)
         self.said = done.stdout.str() + done.stderr.str()
         ran = re.findall(r"::test_(\S+) (?:PASSED|FAILED|SKIPPED \(no engine\))", self.said)
@@ -119,6 +122,40 @@ def test_what_this_machine_lacks_is_no_failure_and_is_tried_again(session: Sessi
     every = ["first", "short[8]", "long", "short[7]", "code 0"]
     assert session.run(outcome="pytest.skip('no engine')") == every
     assert session.run()[:1] == ["short[8]"]
+
+
+@pytest.mark.slow
+def test_an_item_that_does_not_end_is_named_and_gives_way(session: Session) -> None:
+    """After too long the session ends, with the stacks of all threads; the next one has it last."""
+    session.pytester.makeconftest(f"""
+from pathlib import Path
+import pytest
+from tests.fakes.nvml import install_fake_nvml
+import tests.gpu.conftest as c
+
+c._STUCK, c._MORE_S = 0.0, 2.0
+install_fake_nvml(pytest.MonkeyPatch(), Path({str(session.results.parent / "state")!r}))
+""")
+    session.run("--budget-s", "9", outcome="__import__('time').sleep(60)", own_process=True)
+    assert {name: one.status for name, one in session.entries.items()} == {
+        "first": "passed",
+        "short/8": "unfinished",
+    }
+    (stacks,) = session.results.glob("timings/*.stacks.txt")
+    assert "in test_short" in stacks.read_text()
+    assert session.run() == ["long", "short[7]", "short[8]", "code 0"]
+
+
+def test_what_failed_runs_again_where_the_code_has_changed(session: Session) -> None:
+    """Its report is kept, and its timings, whatever ends the session; what passed stays."""
+    failing = "benchmark.pedantic(int, rounds=2); assert n == 1"
+    assert session.run("-k", "short/8", outcome=failing) == ["short[8]", "code 1"]
+    assert "assert 8 == 1" in str(session.entries["short/8"].trace)
+    (lines,) = session.results.glob("timings/*.jsonl")
+    assert [len(json.loads(line)["data"]) for line in lines.read_text().splitlines()] == [2]
+    assert session.run("--budget-s", "30")[:-1] == ["first", "short[7]"]
+    session.pytester.makeconftest("import tests.gpu.conftest as c\nc.code = lambda: 'other'")
+    assert session.run("--budget-s", "30") == ["short[8]", "code 0"]
 
 
 def test_without_a_gpu_or_with_another_one_nothing_is_written(session: Session, tmp_path: Path) -> None:

@@ -33,7 +33,8 @@ def check_gather(kernels: DeviceKernels, memory: int, device: Device) -> None:
             device.fill(out, 0xCC, 8 * count + 16)
             kernels.gather(source, offsets, count, width, out)
             wanted = held.view(f"u{width}")[places // width].tobytes()
-            assert device.read(out, width * count + 16) == wanted + b"\xcc" * 16
+            found = device.read(out, width * count + 16)
+            assert found == wanted + b"\xcc" * 16, f"gather of {count} elements of {width} bytes"
         if width > 1:
             with pytest.raises(HarnessBug, match=f"no gather of {width} bytes"):
                 kernels.gather(source + 1, offsets, 1, width, out)
@@ -55,7 +56,8 @@ def check_ranges(kernels: DeviceKernels, memory: int, device: Device) -> None:
             ):
                 device.fill(memory, 0, size + 64)
                 launch(memory + start, size)
-                assert device.read(memory, size + 64) == bytes(start) + wanted + bytes(64 - start)
+                found = device.read(memory, size + 64)
+                assert found == bytes(start) + wanted + bytes(64 - start), f"{size} bytes from {start}"
 
 
 def check_flush(kernels: DeviceKernels, memory: int, device: Device) -> None:
@@ -78,7 +80,8 @@ def check_draws(kernels: DeviceKernels, memory: int, device: Device) -> None:
             size = wanted.nbytes
             device.fill(memory, 0xCC, size + 16)
             kernels.draw(key, nonce, count, distribution, memory)
-            assert device.read(memory, size + 16) == wanted.numpy().tobytes() + b"\xcc" * 16
+            found = device.read(memory, size + 16)
+            assert found == wanted.numpy().tobytes() + b"\xcc" * 16, f"{count} {distribution.name}s"
     with pytest.raises(ValueError, match="more than one nonce has"):
         kernels.draw(bytes(32), 1, 1 << 36 | 1, words(), memory)
 

@@ -6,6 +6,10 @@ figures are no measurements.
 
 from __future__ import annotations
 
+import faulthandler
+import functools
+import hashlib
+import json
 import os
 import platform
 import signal
@@ -16,10 +20,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import platformdirs
 import pytest
+
+pytest.register_assert_rewrite("tests.fakes.judge_kernels")
+
+import torch
 
 import harness
 from harness.builder.toolchain import find_cuda
@@ -35,6 +43,9 @@ FAST_S = 12.0
 """Items with a longer estimate are slow tests on the stand-ins."""
 _ALL_S = 7 * 24 * 3600.0
 _NAMED = 40
+_STUCK, _MORE_S = 3.0, 60.0
+"""An item may take so many times its estimate and so much more, but no more beyond the budget than that."""
+_TRACE_CHARACTERS = 6000
 _FACTS = pytest.StashKey[dict[str, Fact]]()
 _ITEMS = pytest.StashKey["GpuItems"]()
 
@@ -65,7 +76,9 @@ def pytest_configure(config: pytest.Config) -> None:
         folder = wanted / "timings"
         folder.mkdir(parents=True, exist_ok=True)
         stem = items.ledger.path.stem.rpartition("-20")[0]
-        config.option.benchmark_json = folder / f"{stem}-{datetime.now(UTC):%Y-%m-%dT%H%M%S}.json"
+        items.timings = folder / f"{stem}-{datetime.now(UTC):%Y-%m-%dT%H%M%S}.json"
+        config.option.benchmark_json = items.timings
+        items.stacks = items.timings.with_suffix(".stacks.txt").open("w")
 
 
 @dataclass(frozen=True)
@@ -104,9 +117,13 @@ class GpuItems:
     ) -> None:
         """`slot`: the GPU, None where the items run on stand-ins. `ledger`: where results are written."""
         self.slot, self.ledger = slot, ledger
+        self.timings: Path | None = None
+        """pytest-benchmark's file, written at the end; beside it each item's own, when it is over."""
+        self.stacks: TextIO | None = None
+        """Where those of an item go that takes too long."""
         self._budget_s, self._clock, self._began = budget_s, clock, clock()
         self._checks: dict[str, Check] = {}
-        self._seen: dict[str, tuple[Status, str | None, float]] = {}
+        self._seen: dict[str, tuple[Status, str | None, float, str | None]] = {}
         self._skipped: set[str] = set()
 
     @classmethod
@@ -133,7 +150,7 @@ class GpuItems:
                 item.extra_keyword_matches.add(found[item].name)
                 if self.slot is None and found[item].estimate_s > FAST_S:
                     item.add_marker(pytest.mark.slow)
-        by_rank = sorted(found, key=lambda item: found[item].rank)
+        by_rank = sorted(found, key=lambda item: (self._gives_way(found[item]), found[item].rank))
         self._checks = {item.nodeid: found[item] for item in by_rank}
         named = bool(config.getoption("keyword", ""))
         finished = [item for item in found if not named and self._finished(found[item])]
@@ -141,18 +158,33 @@ class GpuItems:
         wanted = [item for item in by_rank if item not in finished]
         items[:] = [*(item for item in items if item not in found), *wanted]
 
+    def _entry(self, check: Check) -> Entry | None:
+        return None if self.ledger is None else self.ledger.entry(check.name)
+
     def _finished(self, check: Check) -> bool:
-        entry = None if self.ledger is None else self.ledger.entry(check.name)
-        return entry is not None and entry.finished and not (check.essential and entry.status == "failed")
+        entry = self._entry(check)
+        return (
+            entry is not None and entry.finished(code()) and (not check.essential or entry.status == "passed")
+        )
+
+    def _gives_way(self, check: Check) -> bool:
+        """To all others, where a session ended in it."""
+        entry = self._entry(check)
+        return entry is not None and entry.status == "unfinished" and not check.essential
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
-        """Skips what does not fit into the rest of the budget; a smaller item may."""
+        """Skips what does not fit into the rest of the budget; a smaller item may. What begins is recorded,
+        and ends the session where it takes far too long: all threads' stacks are then beside the timings."""
         check = self._checks.get(item.nodeid)
         left_s = self._budget_s - (self._clock() - self._began)
         if check is not None and check.estimate_s > left_s:
             self._skipped.add(item.nodeid)
             pytest.skip(f"owed: needs about {check.estimate_s:.0f} s, and {max(0, left_s):.0f} s are left")
+        if check is not None and self.stacks is not None:
+            self._add(check, "unfinished", {}, "the session ended in it", 0.0, None)
+            within_s = min(_STUCK * check.estimate_s, left_s) + _MORE_S
+            faulthandler.dump_traceback_later(within_s, exit=True, file=self.stacks)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
@@ -161,51 +193,108 @@ class GpuItems:
         check = self._checks.get(item.nodeid)
         if check is None or item.nodeid in self._skipped:
             return report
-        status, error, wall_s = self._seen.get(item.nodeid, ("passed", None, 0.0))
+        status, error, wall_s, trace = self._seen.get(item.nodeid, ("passed", None, 0.0, None))
         if call.excinfo is not None and status == "passed":
             raised = call.excinfo.value
             plain = isinstance(raised, (pytest.skip.Exception, pytest.fail.Exception))
             error = str(raised) if plain else f"{type(raised).__name__}: {raised}"
             status = "not_here" if report.skipped else "failed"
-        self._seen[item.nodeid] = status, error, wall_s + call.duration
+            trace = report.longreprtext[-_TRACE_CHARACTERS:] if report.failed else None
+        self._seen[item.nodeid] = status, error, wall_s + call.duration, trace
         if call.when == "teardown":
             self._record(item, check)
-            if status == "failed" and check.essential and self.slot is not None:
-                item.session.shouldstop = f"{check.name} failed, so nothing else can be measured: {error}"
+            if status == "failed" and self.slot is not None:
+                if check.essential:
+                    item.session.shouldstop = f"{check.name} failed, so nothing else can be measured: {error}"
+                elif lost := _lost_context():
+                    item.session.shouldstop = f"the judge's CUDA context is lost, run it again: {lost}"
         return report
 
     def _record(self, item: pytest.Item, check: Check) -> None:
-        status, error, wall_s = self._seen[item.nodeid]
+        status, error, wall_s, trace = self._seen[item.nodeid]
         facts = {} if status == "not_here" else item.stash.get(_FACTS, {})
         item.user_properties += facts.items()
-        if self.ledger is not None:
-            now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S")
-            told = {"name": check.name, "proves": check.proves, "status": status, "facts": facts}
-            entry = Entry.model_validate(
-                {**told, "error": error, "wall_s": round(wall_s, 3), "measured_at": now}
+        if self.timings is not None:
+            faulthandler.cancel_dump_traceback_later()
+            benchmark = getattr(item, "funcargs", {}).get("benchmark")
+            if benchmark is not None:
+                stats = benchmark.stats
+                seconds = [] if stats is None else stats.stats.data
+                told = {"name": check.name, "data": seconds, "extra_info": benchmark.extra_info}
+                with self.timings.with_suffix(".jsonl").open("a", encoding="utf-8") as lines:
+                    print(json.dumps(told), file=lines)
+            self._add(check, status, facts, error, wall_s, trace)
+
+    def _add(
+        self,
+        check: Check,
+        status: Status,
+        facts: dict[str, Fact],
+        error: str | None,
+        wall_s: float,
+        trace: str | None,
+    ) -> None:
+        assert self.ledger is not None and self.slot is not None
+        self.ledger.add(
+            Entry(
+                name=check.name,
+                proves=check.proves,
+                status=status,
+                facts=facts,
+                error=error,
+                wall_s=round(wall_s, 3),
+                measured_at=datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S"),
+                gpu_uuid=self.slot.uuid,
+                code=code(),
+                trace=trace,
             )
-            self.ledger.add(entry)
+        )
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Fails for what failed in an earlier session too; nothing left to do is no failure."""
         if self.ledger is not None and session.exitstatus in (0, pytest.ExitCode.NO_TESTS_COLLECTED):
-            session.exitstatus = int(bool(self._named("failed")))
+            session.exitstatus = int(bool(self._named("failed", "unfinished")))
+
+    def pytest_unconfigure(self) -> None:
+        if self.stacks is not None:
+            self.stacks.close()
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """What is owed, and what failed, now or before."""
         if self.ledger is None:
             return
         terminalreporter.section(f"GPU: {self.ledger.path}")
-        for word, names in (("failed", self._named("failed")), ("owed, run it again", self._named(None))):
+        owed = self._named(None)
+        for word, names in (("failed", self._named("failed", "unfinished")), ("owed, run it again", owed)):
             if names:
                 more = f", and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
                 terminalreporter.line(f"{word}: {', '.join(names[:_NAMED])}{more}")
 
-    def _named(self, status: Status | None) -> list[str]:
-        """Items whose recorded result is this one; None: that have none."""
-        assert self.ledger is not None
-        found = {check.name: self.ledger.entry(check.name) for check in self._checks.values()}
-        return [name for name, one in found.items() if (None if one is None else one.status) == status]
+    def _named(self, *statuses: Status | None) -> list[str]:
+        """Items whose recorded result is one of these; None: that have none."""
+        found = {check.name: self._entry(check) for check in self._checks.values()}
+        return [name for name, one in found.items() if (None if one is None else one.status) in statuses]
+
+
+@functools.cache
+def code() -> str:
+    """A digest of all that the items run."""
+    root, digest = Path(__file__).parents[2], hashlib.sha256()
+    for folder in ("harness", "sandboxes", "tasks", "kernels_ref", "tests/gpu", "tests/fakes"):
+        for path in sorted((root / folder).rglob("*.*")):
+            if path.is_file() and path.suffix not in (".pyc", ".md", ".json"):
+                digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _lost_context() -> str | None:
+    """What CUDA says in this process from now on; None where it still works."""
+    try:
+        if torch.cuda.is_initialized():
+            torch.cuda.synchronize()
+    except RuntimeError as error:
+        return str(error).partition("\n")[0]
+    return None
 
 
 def _ledger(results: Path, slot: GpuSlot, nvml: Nvml) -> Ledger:
@@ -228,23 +317,33 @@ def facts(request: pytest.FixtureRequest) -> dict[str, Fact]:
     return found
 
 
+@pytest.fixture(scope="session")
+def probe_folder() -> Iterator[Path]:
+    """The probe is compiled once."""
+    with owned_folder("gpu-check") as folder:
+        yield Path(folder)
+
+
 @pytest.fixture
 def gpu(
-    request: pytest.FixtureRequest, facts: dict[str, Fact], tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest,
+    facts: dict[str, Fact],
+    tmp_path_factory: pytest.TempPathFactory,
+    probe_folder: Path,
 ) -> Iterator[Bench]:
     """The GPU of this machine, or stand-ins, which say so in the facts."""
     slot = request.config.stash[_ITEMS].slot
     with ExitStack() as held:
-        folder = Path(held.enter_context(owned_folder("gpu-check")))
         if slot is None:
             facts["emulated"] = "not a measurement"
             if "benchmark" in request.fixturenames:
                 request.getfixturevalue("benchmark").group = "emulated, not a measurement"
             base = tmp_path_factory.getbasetemp()
             shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+            folder = Path(held.enter_context(owned_folder("gpu-check")))
             yield held.enter_context(StandIn.opened(folder, shared / "gpu-stand-in"))
         else:
             nvml = open_nvml()
             assert nvml is not None
             held.enter_context(nvml)
-            yield Bench(nvml, slot, folder, Path(platformdirs.user_cache_dir("liftbench")))
+            yield Bench(nvml, slot, probe_folder, Path(platformdirs.user_cache_dir("liftbench")))

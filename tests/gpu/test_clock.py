@@ -33,11 +33,10 @@ from tests.fakes.judge_kernels import CHECKS, Check, run
 from tests.gpu.bench import CALLS, FIRST_TASK, Bench, experts, judging
 from tools.gpu_results import Fact
 
-_AA_PAIRS: Final = 2
-_KNOWN_PAIRS: Final = 3
 _REVEALS, _ROUNDS = 60, 20
 _ARENA_BYTES, _SAMPLE = 192 << 20, 4096
 _FEW_COLUMNS: Final = 16
+_FEW_ROWS: Final = 64
 _ASKED, _PAUSE_S = 20, 0.2
 
 
@@ -54,12 +53,12 @@ def median_us(benchmark: Any, facts: dict[str, Fact], name: str) -> None:
         facts[name] = benchmark.stats.stats.median * 1e6
 
 
-@pytest.mark.gpu(estimate_s=20.0, rank=3)
+@pytest.mark.gpu(estimate_s=20.0, rank=3.5)
 @pytest.mark.parametrize("what", ["null", "nothing", "kernel", "kernel_and_wait"])
 def test_reveal(what: str, gpu: Bench, facts: dict[str, Fact], benchmark: Any) -> None:
     """A reveal of small memory to the null project, whose tiny kernel zeroes one element, and to calls with
     and without such a kernel."""
-    loaded = gpu.headline(experts()[FIRST_TASK])
+    loaded = _few_rows(gpu.headline(experts()[FIRST_TASK]))
     source = Source("null") if what == "null" else Source("project", CALLS, "calls", what)
     with judging(gpu) as judge, judge.workers() as workers, workers.start(source) as worker:
         worker.load()
@@ -83,12 +82,13 @@ def test_reveal(what: str, gpu: Bench, facts: dict[str, Fact], benchmark: Any) -
         facts[name] = statistics.median(values)
         facts[f"{name}_spread"] = max(values) - min(values)
     assert min(found["outside_us"]) > 0
-    first, *others = outputs[0].flatten().tolist()
-    assert all(map(math.isnan, others)), "more than one element was written"
+    elements = outputs[0].flatten()
+    assert bool(elements[1:].isnan().all()), "more than one element was written"
+    first = float(elements[0])
     assert math.isnan(first) if what == "nothing" else first == 0.0, "the tiny kernel"
 
 
-@pytest.mark.gpu(estimate_s=8.0, rank=3)
+@pytest.mark.gpu(estimate_s=8.0, rank=3.5)
 @pytest.mark.parametrize("mib", [2, 192, 1024])
 def test_import_and_map(mib: int, gpu: Bench, facts: dict[str, Fact], benchmark: Any) -> None:
     """Importing a descriptor, mapping it and setting access, as a worker does when memory is revealed."""
@@ -111,7 +111,7 @@ def test_import_and_map(mib: int, gpu: Bench, facts: dict[str, Fact], benchmark:
     median_us(benchmark, facts, "import_and_map_us")
 
 
-@pytest.mark.gpu(estimate_s=8.0, rank=3)
+@pytest.mark.gpu(estimate_s=8.0, rank=1.5)
 @pytest.mark.parametrize("check", CHECKS)
 def test_judge_kernels(check: Check, gpu: Bench) -> None:
     """The judge's own kernels do what they do on the host, bit for bit: gather, fill, copy, flush, draw."""
@@ -119,7 +119,7 @@ def test_judge_kernels(check: Check, gpu: Bench) -> None:
         run(check, judge.gpu.transport.gpu)
 
 
-@pytest.mark.gpu(estimate_s=8.0, rank=3)
+@pytest.mark.gpu(estimate_s=8.0, rank=3.5)
 @pytest.mark.parametrize("what", ["gather", "draw", "flush"])
 def test_judge_kernel_times(what: str, gpu: Bench, facts: dict[str, Fact], benchmark: Any) -> None:
     """A sample of 4,096 positions of 192 MiB, fresh normals for all of it, a flush: until each is over."""
@@ -146,7 +146,7 @@ def test_judge_kernel_times(what: str, gpu: Bench, facts: dict[str, Fact], bench
     median_us(benchmark, facts, f"{what}_us")
 
 
-@pytest.mark.gpu(estimate_s=15.0, rank=3)
+@pytest.mark.gpu(estimate_s=15.0, rank=3.5)
 def test_stop(gpu: Bench, facts: dict[str, Fact], benchmark: Any) -> None:
     """SIGSTOP until every thread of a worker with a CUDA context stands."""
     loaded = gpu.headline(experts()[FIRST_TASK])
@@ -165,45 +165,44 @@ def test_stop(gpu: Bench, facts: dict[str, Fact], benchmark: Any) -> None:
     median_us(benchmark, facts, "stop_us")
 
 
-@pytest.mark.gpu(estimate_s=15.0, rank=4.8)
+@pytest.mark.gpu(estimate_s=15.0, rank=3.8)
 def test_known_speed(gpu: Bench, facts: dict[str, Fact]) -> None:
     """The known kernel, asked after pauses as before a turn, is within 2 % of its first time."""
-    doubts: list[str] = []
     with judging(gpu) as judge:
         speed = judge.gpu.speed
         facts["session_us"] = speed.session_us
-        for _ in range(_ASKED):
+        for at in range(_ASKED):
             time.sleep(0.0 if gpu.emulated else _PAUSE_S)
-            doubts += filter(None, [speed.doubt()])
-    facts |= {"asked": _ASKED, "doubts": len(doubts), "said": doubts[-1] if doubts else "-"}
-    assert len(doubts) <= _ASKED // 10, "turns would be dropped on a quiet GPU"
+            began = time.monotonic()
+            facts[f"us_{at}"] = speed.run().microseconds
+            facts[f"after_s_{at}"] = round(time.monotonic() - began, 4)
+            facts["doubts"] = int(facts.get("doubts") or 0) + (speed.doubt() is not None)
+    assert int(facts["doubts"] or 0) <= _ASKED // 10, "turns would be dropped on a quiet GPU"
 
 
 @pytest.mark.exhaustive
-@pytest.mark.gpu(estimate_s=90.0)
+@pytest.mark.gpu(estimate_s=115.0)
 @pytest.mark.parametrize(
     "rows",
     [pytest.param(rows, marks=pytest.mark.gpu(rank=13 if rows > 4096 else 4)) for rows in ROWS["cuda"]],
 )
 def test_aa(rows: int, gpu: Bench, facts: dict[str, Fact], benchmark: Any) -> None:
     """The null project, and one reference against itself, at one size."""
-    found = calibrated(gpu, facts, benchmark, rows, equal=1 if gpu.emulated else _AA_PAIRS, known=0)
+    found = calibrated(gpu, facts, benchmark, rows, equal=1, known=0)
     assert all(one.ratio.value > 0 for one in found.pairs)
 
 
-@pytest.mark.gpu(estimate_s=120.0, rank=4.2)
+@pytest.mark.gpu(estimate_s=115.0, rank=4.2)
 def test_known_ratio(gpu: Bench, facts: dict[str, Fact], benchmark: Any) -> None:
-    """A reference that takes half as long as another one reads 1.96x to 2.04x, the median of 3 pairs."""
-    pairs = 1 if gpu.emulated else _KNOWN_PAIRS
-    found = calibrated(gpu, facts, benchmark, min(ROWS["cuda"]), equal=0, known=pairs)
-    assert [one.truth for one in found.pairs] == [2.0] * pairs
-    read = statistics.median(one.ratio.value for one in found.pairs)
-    facts["read"] = read
-    assert gpu.emulated or 1.96 <= read <= 2.04
+    """A reference that takes half as long as another one reads 1.96x to 2.04x."""
+    (pair,) = calibrated(gpu, facts, benchmark, min(ROWS["cuda"]), equal=0, known=1).pairs
+    assert pair.truth == 2.0
+    assert gpu.emulated or 1.96 <= pair.ratio.value <= 2.04
 
 
 def calibrated(gpu: Bench, facts: dict[str, Fact], benchmark: Any, rows: int, **pairs: int) -> Calibration:
-    """Pairs of our own workers at one size, as `doctor --timing` measures them."""
+    """Pairs of our own workers at one size, as `doctor --timing` measures them. On a device every turn has a
+    process of its own: a pair starts about 20."""
     loaded = _narrow(experts()[FIRST_TASK]) if gpu.emulated else experts()[FIRST_TASK]
     with judging(gpu) as judge, judge.workers() as workers:
         numbers = workers.numbers
@@ -233,6 +232,14 @@ def scalars(prefix: str, record: Record) -> dict[str, Fact]:
 
 def _narrow(loaded: LoadedTask) -> LoadedTask:
     """With few columns: many rows take little memory."""
+    return _with(loaded, cols=_FEW_COLUMNS)
+
+
+def _few_rows(loaded: LoadedTask) -> LoadedTask:
+    return _with(loaded, rows=_FEW_ROWS)
+
+
+def _with(loaded: LoadedTask, **dims: int) -> LoadedTask:
     first = next(one for one in loaded.task.workloads_for("cuda") if one.timed)
-    few = first.model_copy(update={"dims": {**first.dims, "cols": _FEW_COLUMNS}})
+    few = first.model_copy(update={"dims": {**first.dims, **dims}})
     return replace(loaded, task=loaded.task.model_copy(update={"workloads": (few,)}))

@@ -177,8 +177,17 @@ def most(what: str, board: Board | None) -> float | None:
     return board.bandwidth_gb_s if peak is None else peak / 1e12
 
 
-@pytest.mark.gpu(estimate_s=12.0, rank=5)
-@pytest.mark.parametrize("what", ["copy", *(f"matmul_{name}" for name in _DTYPES), "smallest_kernel"])
+@pytest.mark.gpu(estimate_s=12.0)
+@pytest.mark.parametrize(
+    "what",
+    [
+        pytest.param("copy", marks=pytest.mark.gpu(rank=3)),
+        *(
+            pytest.param(what, marks=pytest.mark.gpu(rank=5))
+            for what in (*(f"matmul_{name}" for name in _DTYPES), "smallest_kernel")
+        ),
+    ],
+)
 def test_ceilings(what: str, gpu: Bench, facts: dict[str, Fact], benchmark: Any) -> None:
     """Copy, library matmul at 8192^3 (float32 without TF32) within the judge's limits; smallest kernel."""
     with judging(gpu) as judge:

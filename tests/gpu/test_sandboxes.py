@@ -23,13 +23,15 @@ from sandboxes.nvml import Xid
 from tests.gpu.bench import OTHERS, SANDBOX, Bench
 from tools.gpu_results import Fact
 
-in_every_sandbox = pytest.mark.parametrize(
-    "backend",
-    [
-        pytest.param(SANDBOX, marks=pytest.mark.gpu(rank=2)),
-        *(pytest.param(name, marks=pytest.mark.gpu(rank=11)) for name in OTHERS),
-    ],
-)
+
+def in_every_sandbox(rank: float) -> pytest.MarkDecorator:
+    """`rank`: of SANDBOX, in which the judge's own items run; the others are late."""
+    ranks = {SANDBOX: rank, **dict.fromkeys(OTHERS, 11)}
+    return pytest.mark.parametrize(
+        "backend", [pytest.param(name, marks=pytest.mark.gpu(rank=at)) for name, at in ranks.items()]
+    )
+
+
 _MEMORY_BYTES = 8 << 30  # of the host; a CUDA context takes some hundred MB
 _WALL_S = 60.0
 _GONE_S = 30.0
@@ -98,14 +100,14 @@ def _known(gpu: Bench, backend: str) -> dict[str, Fact]:
 
 
 @pytest.mark.gpu(estimate_s=20.0)
-@in_every_sandbox
+@in_every_sandbox(0.5)
 def test_known(backend: str, gpu: Bench, facts: dict[str, Fact]) -> None:
     """CUDA starts, allocates, launches and copies inside, with the right result."""
     facts |= _known(gpu, backend)
 
 
 @pytest.mark.gpu(estimate_s=10.0)
-@in_every_sandbox
+@in_every_sandbox(0.6)
 def test_same_gpu(backend: str, gpu: Bench, facts: dict[str, Fact]) -> None:
     """CUDA sees the judge's GPU and no other, by the host's libcuda, which can read the driver's files."""
     if backend == "docker":
@@ -126,35 +128,28 @@ def test_same_gpu(backend: str, gpu: Bench, facts: dict[str, Fact]) -> None:
 
 
 @pytest.mark.gpu(estimate_s=45.0)
-@in_every_sandbox
+@in_every_sandbox(2.5)
 def test_hang(backend: str, gpu: Bench, facts: dict[str, Fact]) -> None:
     """A kernel without end is killed, the GPU is free and well afterwards."""
     uuid = gpu.slot.gpu.uuid
-    before = _known(gpu, backend)
+    facts["known_us_before"] = _known(gpu, backend).get("kernel_us")
     others = gpu.nvml.processes(uuid)
     used_bytes = gpu.nvml.memory(uuid).used_bytes
     watch = gpu.watch_xids()
     with contextlib.nullcontext() if watch is None else watch:
         with _started(gpu, backend, "hang") as process:
             _hear(process, b"running")
-            seen = gpu.nvml.processes(uuid) - others
+            facts["seen_by_nvml"] = len(gpu.nvml.processes(uuid) - others)
             began = time.monotonic()
             process.kill()
             end = _end(process)
-            dead_s = time.monotonic() - began
-        gone_s, left_bytes = _wait_until_gone(gpu, others, used_bytes, began)
-        xids = None if watch is None else watch.take(_XID_S)
-    after = _known(gpu, backend)
-    facts |= {
-        "seen_by_nvml": len(seen),
-        "status": end.status,
-        "killed_s": round(dead_s, 3),
-        "gpu_free_s": round(gone_s, 3),
-        "memory_left_bytes": left_bytes,
-        "xids": _named(xids),
-        "known_us_before": before.get("kernel_us"),
-        "known_us_after": after.get("kernel_us"),
-    }
+            facts |= {"status": end.status, "killed_s": round(time.monotonic() - began, 3)}
+        try:
+            gone_s, left_bytes = _wait_until_gone(gpu, others, used_bytes, began)
+            facts |= {"gpu_free_s": round(gone_s, 3), "memory_left_bytes": left_bytes}
+        finally:
+            facts["xids"] = _named(None if watch is None else watch.take(_XID_S))
+    facts["known_us_after"] = _known(gpu, backend).get("kernel_us")
     if end.status == "ok":
         pytest.fail("the kernel without end has ended by itself")
 
@@ -194,7 +189,7 @@ def _wait_until_gone(gpu: Bench, others: frozenset[int], used_bytes: int, began:
 
 
 @pytest.mark.gpu(estimate_s=30.0)
-@in_every_sandbox
+@in_every_sandbox(2.5)
 def test_fault(backend: str, gpu: Bench, facts: dict[str, Fact]) -> None:
     """An illegal write is the job's fault, and the GPU is well afterwards."""
     watch = gpu.watch_xids()
@@ -211,7 +206,7 @@ def test_fault(backend: str, gpu: Bench, facts: dict[str, Fact]) -> None:
 
 
 @pytest.mark.gpu(estimate_s=45.0)
-@in_every_sandbox
+@in_every_sandbox(2.5)
 def test_residue(backend: str, gpu: Bench, facts: dict[str, Fact]) -> None:
     """Nothing that one process left in device memory is seen by the next."""
     key = secrets.token_hex(8)
@@ -228,7 +223,7 @@ def test_residue(backend: str, gpu: Bench, facts: dict[str, Fact]) -> None:
 
 
 @pytest.mark.gpu(estimate_s=20.0)
-@in_every_sandbox
+@in_every_sandbox(2.5)
 def test_freeze(backend: str, gpu: Bench, facts: dict[str, Fact]) -> None:
     """A CUDA worker that is frozen stands still, and goes on with a right result."""
     with _started(gpu, backend, "count") as process:
@@ -236,25 +231,19 @@ def test_freeze(backend: str, gpu: Bench, facts: dict[str, Fact]) -> None:
         _hear(process, b"1")
         began = time.monotonic()
         process.pause(True)
-        frozen_s = time.monotonic() - began
-        sent = _drain(process)
+        facts["frozen_s"] = round(time.monotonic() - began, 4)
+        facts["rounds_before"] = _drain(process) + 1
         time.sleep(_STILL_S)
-        moved = _drain(process)
+        facts["rounds_while_frozen"] = moved = _drain(process)
         began = time.monotonic()
         process.pause(False)
         channel.settimeout(_WALL_S)
         alive = channel.recv(_MESSAGE_BYTES)
-        thawed_s = time.monotonic() - began
+        facts["thawed_s"] = round(time.monotonic() - began, 4)
         channel.send(b"stop")
         _drain_until_end(process)
         told = _answer(_end(process), "counting on after the thaw")
-    facts |= {
-        "frozen_s": round(frozen_s, 4),
-        "thawed_s": round(thawed_s, 4),
-        "rounds_before": sent + 1,
-        "rounds_while_frozen": moved,
-        **told,
-    }
+    facts |= told
     if moved or not alive or told.get("wrong_elements") != 0:
         pytest.fail("a frozen worker moved, or came back with a wrong result")
 

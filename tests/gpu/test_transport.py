@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 import torch
 
@@ -29,13 +31,21 @@ _MODES: tuple[Mode, ...] = ("eager", "eager", "queued", "graph")
 def test_transport(backend: str, gpu: Bench, facts: dict[str, Fact]) -> None:
     """A worker maps the judge's device memory, and the reference is right there in every mode."""
     loaded = gpu.headline(experts()[FIRST_TASK])
-    with judging(gpu, sandbox=backend, required=True) as judge, judge.workers() as workers:
+    with judging(gpu, sandbox=backend) as judge, judge.workers() as workers:
         facts["torch"] = torch.__version__
         facts |= {name.replace(" ", "_"): value for name, value in judge.gpu.transport.facts().items()}
         source = Source("reference", loaded.reference_path, "liftbench_reference", "reference")
+        marks = [time.monotonic()]
         with workers.start(source) as worker:
+            marks.append(time.monotonic())
             worker.load()
+            marks.append(time.monotonic())
+            facts |= {"start_s": round(marks[1] - marks[0], 3), "load_s": round(marks[2] - marks[1], 3)}
             _reference_calls(worker, loaded, facts)
+            marks.append(time.monotonic())
+        facts["close_s"] = round(time.monotonic() - marks[-1], 3)
+    fell_back = [mode for mode in _MODES if facts[f"{mode}_mode"] != mode]
+    assert gpu.emulated or not fell_back, f"{', '.join(fell_back)}: the worker could only call one by one"
 
 
 def _reference_calls(worker: WorkerClient, loaded: LoadedTask, facts: dict[str, Fact]) -> None:
@@ -52,12 +62,13 @@ def _reference_calls(worker: WorkerClient, loaded: LoadedTask, facts: dict[str, 
             finding = verifier.integrity(result) or verifier.values(given, result.outputs)
             if finding is not None:
                 pytest.fail(f"the reference, {mode}: {finding.message}")
+        facts[f"{mode}_mode"] = reveal.mode
         facts[f"{mode}_outside_us"] = reveal.outside_us / sets
         facts[f"{mode}_inside_us"] = None if reveal.claim_us is None else reveal.claim_us / sets
         facts["latency_us"] = reveal.latency_us
 
 
-@pytest.mark.gpu(estimate_s=30.0, rank=4.7)
+@pytest.mark.gpu(estimate_s=30.0, rank=3.7)
 def test_start_is_infra(gpu: Bench, facts: dict[str, Fact]) -> None:
     """Where CUDA does not start in a worker nobody's project is to blame, and the next worker starts."""
     source = Source("project", CALLS, "calls", "nothing", repeatable=True)
