@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from harness.builder.compiler_slots import free_bytes, grown_bytes
+from harness.device.cuda import OUT_OF_MEMORY, CudaError
 from harness.errors import DeviceError, DeviceLost, SandboxError, StorageError
 from harness.outcome import Cause, Verdict
 from harness.records import Finding, Grade
@@ -32,7 +33,6 @@ LEAVING_S: Final = 5.0
 """How long a driver may take to tear down the context of a killed process (our choice)."""
 _POLL_S = 0.1
 RESET: Final = "reset it (nvidia-smi --gpu-reset) or reboot before grading goes on"
-_TORCH_DEVICE_ERRORS: Final = ("AcceleratorError", "OutOfMemoryError")
 _SUSPICIOUS: Final = {Verdict.CRASHED, Verdict.TIMED_OUT}
 
 
@@ -57,15 +57,27 @@ class DeviceBusy(DeviceError):
     """Another process uses the GPU; NVML does not tell whose it is."""
 
 
+class DeviceFull(DeviceError):
+    """The judge found no memory on its device, which says nothing of a project."""
+
+
+_OF_TORCH: Final = {"AcceleratorError": DeviceError, "OutOfMemoryError": DeviceFull}
+
+
 @contextmanager
 def device_errors() -> Iterator[None]:
     try:
         yield
+    except CudaError as error:
+        if error.code == OUT_OF_MEMORY:
+            raise DeviceFull(str(error)) from error
+        raise
     except RuntimeError as error:
-        if type(error).__name__ not in _TORCH_DEVICE_ERRORS:
+        kind = _OF_TORCH.get(type(error).__name__)
+        if kind is None:
             raise
         first = str(error).partition("\n")[0]
-        raise DeviceError(f"the judge could not go on on its device: {first}") from error
+        raise kind(f"the judge could not go on on its device: {first}") from error
 
 
 @dataclass(frozen=True)
@@ -187,7 +199,7 @@ class HealthGuard:
             grade = work()
             if grade.verdict in _SUSPICIOUS:
                 self._health.check()
-        except DeviceBusy:
+        except (DeviceBusy, DeviceFull):
             raise
         except DeviceError as error:
             return self._lost_under(project, error)

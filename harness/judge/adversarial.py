@@ -43,7 +43,8 @@ def make(problem: Problem, kind: str, key: bytes | None = None) -> Tensors:
     inputs = dict(problem.make_inputs(key))
     if kind == OWN:
         return inputs
-    function, generator = _KINDS[kind], SecretGenerator(None if key is None else derived(key, kind))
+    own_key = None if key is None else derived(key, kind)
+    function, generator = _KINDS[kind], SecretGenerator(own_key, problem.device, problem.kernels)
     for operand in changes(problem):
         before = inputs[operand.name]
         wide = before.to(torch.float32 if before.dtype != torch.float64 else torch.float64)
@@ -68,7 +69,7 @@ _Function = Callable[[torch.Tensor, SecretGenerator, torch.dtype], torch.Tensor]
 
 
 def _place_per_row(values: torch.Tensor, generator: SecretGenerator) -> torch.Tensor:
-    return generator.integers((*values.shape[:-1], 1), 0, values.shape[-1]).to(values.device)
+    return generator.integers((*values.shape[:-1], 1), 0, values.shape[-1])
 
 
 def _outlier(values: torch.Tensor, generator: SecretGenerator, dtype: torch.dtype) -> torch.Tensor:
@@ -98,7 +99,7 @@ def _ordered(values: torch.Tensor, *, descending: bool) -> torch.Tensor:
 
 
 def _replaced(values: torch.Tensor, generator: SecretGenerator, by: torch.Tensor | float) -> torch.Tensor:
-    chosen = generator.uniform(values.shape).to(values.device) < _REPLACED_SHARE
+    chosen = generator.uniform(values.shape) < _REPLACED_SHARE
     return torch.where(chosen, torch.as_tensor(by).to(values), values)
 
 

@@ -170,7 +170,7 @@ class Measurement:
         batches, student = samples[name]["batch"].reveals, name == STUDENT
         before = len(batches)
         with self._watched_turn(name) as (client, watched):
-            turn_s = self._numbers.most_s / self._numbers.clean_blocks  # 0: one visit
+            turn_s = self._numbers.most_s / self._numbers.most_blocks  # 0: one visit
             began, visit = time.monotonic(), self._visit
             while True:
                 shown = self._shown(name, visit)
@@ -213,17 +213,18 @@ class Measurement:
         if numbers.half_width is None or name == NULL:
             return True
         reveals = [one for samples in both.values() for one in samples.reveals]
-        if self._spent_s[name] >= numbers.most_s:
-            self.flags.add(UNFINISHED)
-            return True
         singles = [one.outside_us for one in both["call"].reveals]
         half = stats.median_half_width(singles)
-        return (
+        enough = (
             sum(one.calls for one in reveals) >= numbers.least_samples
             and sum(one.outside_us for one in reveals) >= numbers.least_measured_s * 1e6
             and half is not None
             and half <= numbers.half_width * statistics.median(singles)
         )
+        if not enough and self._spent_s[name] >= numbers.most_s:
+            self.flags.add(UNFINISHED)
+            return True
+        return enough
 
     def _drop_disturbed_blocks(self) -> None:
         clean = set(self.samples[STUDENT]["call"].blocks) - set(self._disturbed)

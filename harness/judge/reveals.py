@@ -220,6 +220,11 @@ class Sampler:
             # Grow towards a reveal of a tenth of a second, so that few are needed.
             took_s = max(reveal.outside_us / 1e6, 1e-4)
             rounds = min(_MAX_ROUNDS, max(rounds, int(rounds * _WARM_REVEAL_S / took_s)))
+        if not self.transport.stops_with_process:
+            # The first reveal of so many sets makes their tensors, and memory for a reference's results.
+            inputs = [self._warm.inputs[i % len(self._warm.inputs)] for i in range(self.max_sets)]
+            everything = InputSets(inputs, [adversarial.OWN] * self.max_sets)
+            self._reveal(client, everything, f"while warming up on {self.problem.label}")
         return pace_us
 
     def visit(self, pace_us: float = 0.0) -> Visit:

@@ -136,15 +136,16 @@ MPS_REFUSED = (
 _CACHED_SHARE = 16
 """Of device memory: most that PyTorch may keep unused in the judge while a worker runs (our choice)."""
 ARENA_SHARE, _MOST_SHARE, _PENDING_SHARE = 0.40, 0.85, 0.05
-"""Of device memory: one arena at most; with the judge's inputs of a batch and of a probe as large and a copy
-of outputs; and copies that wait to be verified. The rest is for contexts and the truth of one set."""
+"""Of device memory: one arena at most; with the judge's inputs of a batch and of a probe as large, a copy of
+outputs, and the results that two references' processes keep; and copies that wait to be verified. The rest is
+for contexts and the truth of one set."""
 _IPC_UNIT = 2 << 20
 """cuMemAlloc cuts smaller requests out of blocks of this size, and IPC shares whole blocks."""
 
 
 def most_sets(layout: Sizes, device_bytes: int) -> int:
     """Sets of one arena on a device with that much memory."""
-    beside = layout.set_bytes + 2 * layout.input_bytes + layout.kept_bytes
+    beside = layout.set_bytes + 2 * layout.input_bytes + 3 * layout.kept_bytes
     return int(min(ARENA_SHARE * device_bytes / layout.set_bytes, _MOST_SHARE * device_bytes / beside))
 
 

@@ -206,6 +206,7 @@ class WorkerClient:
     def _start_device(self) -> None:
         """Have the worker start CUDA. Raises SandboxError, also for our own workers: the machine is at fault,
         and no DeviceError, which would be held against the project that is graded."""
+        self.transport.before_plan()
         try:
             self._send({"op": "start", "device": self.transport.device.type})
             answer = self._receive_json(_within(_LOAD_S), "while CUDA started", "ok", bool, or_error=True)

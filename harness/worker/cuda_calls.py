@@ -121,9 +121,11 @@ class DevicePool:
         self._window.hide()
 
     def release(self) -> None:
-        self._graphs.clear()
+        self.operands, self._calls, self._graphs = [], {}, {}
         self._clock.wait()
         self._window.close()
+        if self._on_gpu:
+            _cuda.empty_cache()  # results of another size and dtype would not fit into it
         self._driver.call("cuDevicePrimaryCtxRelease_v2", self._driver.device.value)
 
     def measure(self, subject: Any, message: dict[str, Any]) -> dict[str, Any]:

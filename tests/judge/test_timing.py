@@ -20,14 +20,15 @@ from harness.device.telemetry import Conditions, Telemetry, Watched
 from harness.judge.adversarial import OWN
 from harness.judge.candidates import Candidates
 from harness.judge.check import problems
-from harness.judge.clock import lanes
-from harness.judge.measurement import Session, _paired, ratio, time_project
+from harness.judge.clock import Samples, lanes
+from harness.judge.measurement import UNFINISHED, Measurement, Session, _paired, ratio, time_project
 from harness.judge.physical_limits import BOARDS, Board
 from harness.judge.problem import Problem
 from harness.judge.protocol import Numbers, numbers_of
-from harness.judge.reveals import Sampler
+from harness.judge.reveals import InputSets, Sampler
 from harness.judge.shared_memory import CudaTransport, HostTransport, Transport
 from harness.judge.worker_client import Source, WorkerClient, WorkerPlace
+from harness.judge.worker_reply import Reveal
 from harness.outcome import Cause, Verdict
 from harness.records import TimingResult
 from harness.suite.catalogue import LoadedTask
@@ -444,6 +445,39 @@ def test_batches_that_may_be_large_are_warmed_up_with_few_sets(
     with loaded(HonestWorker(lambda *operands, **scalars: None), PROJECT) as null:
         bench.size_batches(null)
     assert (bench.max_sets, len(bench._warm.inputs), len(bench._warm.kinds)) == (63, 32, 32)
+
+
+def test_on_a_device_a_warm_up_ends_with_as_many_sets_as_a_batch_may_have(
+    bench: Sampler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tensors, and memory for a reference's results, are made at the first reveal of so many sets."""
+    sets: list[int] = []
+
+    def revealed(client: WorkerClient, shown: InputSets, doing: str, **how: Any) -> tuple[None, Reveal]:
+        sets.append(len(shown.inputs))
+        return None, Reveal(len(shown.inputs) * how.get("rounds", 1), 10.0, 1.0, None)
+
+    monkeypatch.setattr(bench, "_reveal", revealed)
+    bench.max_sets = 63
+    with loaded(HonestWorker(right), PROJECT) as contender:
+        bench.warm_up(contender, 0.0)
+        assert set(sets) == {32}
+        monkeypatch.setattr(bench.transport, "stops_with_process", False)
+        bench.warm_up(contender, 0.0)
+    assert sets[-1] == 63
+
+
+def test_an_interval_that_was_reached_is_not_called_unfinished(bench: Sampler) -> None:
+    """Though all of the time is spent; one that was not reached is."""
+    numbers = replace(FULL, least_samples=1, least_measured_s=0.0, half_width=0.1, most_s=1.0)
+    made = Measurement(bench.problem, Candidates({}, {}), Session(numbers, bench.transport, Scripted()))
+    made._spent_s = {"eager": 9.0}
+    flags: set[str] = set()
+    for times_us, flag in (([5.0] * 20, set()), ([1.0, 100.0] * 10, {UNFINISHED})):
+        singles = Samples([Reveal(1, us, 1.0, None) for us in times_us])
+        made.samples = {"eager": {"call": singles, "batch": Samples()}}
+        flags |= flag
+        assert made._enough("eager") and made.flags == flags
 
 
 def test_every_visit_has_a_probe_that_looks_like_the_others(bench: Sampler) -> None:
