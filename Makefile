@@ -85,7 +85,7 @@ gpu-check:
 	@began=$$(date +%s); if [ -e $(STAMP) ] || ! ls build/gpu-wheels/*.whl >/dev/null 2>&1; then \
 	  $(MAKE) --no-print-directory setup && python=$(BIN)/python; \
 	else PYTHON=$(PYTHON) .ci/gpu-setup $(VENV)-gpu && python=$(VENV)-gpu/bin/python; fi && \
-	$$python -m pytest tests/gpu -v -p no:cacheprovider -W default -k "$(ONLY)" --results $(RESULTS) \
+	PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 $$python -m pytest tests/gpu -v -p pytest_benchmark.plugin -p no:cacheprovider -W default -k "$(ONLY)" --results $(RESULTS) \
 	  --budget-s $$(($(BUDGET_S) + began - $$(date +%s)))
 
 gpu-wheels: setup

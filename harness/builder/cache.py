@@ -131,7 +131,7 @@ class BuildCache:
             return None
         held = io.BytesIO()
         with tarfile.open(fileobj=held, mode="w:gz", compresslevel=1) as archive:
-            archive.add(entry.path, arcname=".", filter=_without_bytecode)
+            archive.add(entry.path, ".", filter=lambda one: None if "__pycache__" in one.name else one)
         return base64.b64encode(held.getvalue()).decode()
 
     def unpack(self, key: str, archive: str) -> None:
@@ -152,10 +152,6 @@ class BuildCache:
             if self.load(key) is None:
                 shutil.rmtree(self._path(key))
                 raise HarnessBug("a build from another machine is damaged, or of another project")
-
-
-def _without_bytecode(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    return None if "__pycache__" in member.name else member
 
 
 def _manifest(path: Path) -> dict[str, str]:

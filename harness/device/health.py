@@ -33,6 +33,7 @@ LEAVING_S: Final = 5.0
 """How long a driver may take to tear down the context of a killed process (our choice)."""
 _POLL_S = 0.1
 RESET: Final = "reset it (nvidia-smi --gpu-reset) or reboot before grading goes on"
+_TORCH_FAULT, _TORCH_FULL = "AcceleratorError", "OutOfMemoryError"
 _SUSPICIOUS: Final = {Verdict.CRASHED, Verdict.TIMED_OUT}
 
 
@@ -57,27 +58,21 @@ class DeviceBusy(DeviceError):
     """Another process uses the GPU; NVML does not tell whose it is."""
 
 
-class DeviceFull(DeviceError):
-    """The judge found no memory on its device, which says nothing of a project."""
-
-
-_OF_TORCH: Final = {"AcceleratorError": DeviceError, "OutOfMemoryError": DeviceFull}
-
-
 @contextmanager
 def device_errors() -> Iterator[None]:
     try:
         yield
-    except CudaError as error:
-        if error.code == OUT_OF_MEMORY:
-            raise DeviceFull(str(error)) from error
-        raise
     except RuntimeError as error:
-        kind = _OF_TORCH.get(type(error).__name__)
-        if kind is None:
+        if type(error).__name__ not in (_TORCH_FAULT, _TORCH_FULL):
             raise
         first = str(error).partition("\n")[0]
-        raise kind(f"the judge could not go on on its device: {first}") from error
+        raise DeviceError(f"the judge could not go on on its device: {first}") from error
+
+
+def _is_full(error: DeviceError) -> bool:
+    """Whether the judge found no memory on its device, which says nothing of a project."""
+    full = isinstance(error, CudaError) and error.code == OUT_OF_MEMORY
+    return full or type(error.__cause__).__name__ == _TORCH_FULL
 
 
 @dataclass(frozen=True)
@@ -199,9 +194,9 @@ class HealthGuard:
             grade = work()
             if grade.verdict in _SUSPICIOUS:
                 self._health.check()
-        except (DeviceBusy, DeviceFull):
-            raise
         except DeviceError as error:
+            if isinstance(error, DeviceBusy) or _is_full(error):
+                raise
             return self._lost_under(project, error)
         return grade
 

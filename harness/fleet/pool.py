@@ -89,7 +89,8 @@ class GraderPool:
         for place in self._places:
             self._open_within(0.0, place)
         with self._changed:
-            self._changed.wait_for(lambda: self._open_graders() or self._all_out())
+            run = [p for p in self._places if not p.builds_only]
+            self._changed.wait_for(lambda: self._open_graders() or all(p.out is not None for p in run))
         if not self._open_graders():
             self.close()
             raise NoGraderLeft(self._why_none())
@@ -312,9 +313,6 @@ class GraderPool:
 
     def _open_graders(self) -> list[Place]:
         return [p for p in self._places if p.member is not None and not p.builds_only]
-
-    def _all_out(self) -> bool:
-        return all(p.out is not None for p in self._places if not p.builds_only)
 
     def _why_none(self) -> str:
         why = "; ".join(f"{p.name}: {p.out}" for p in self._places if p.out is not None and not p.builds_only)

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
 
@@ -70,6 +70,7 @@ from harness.suite.catalogue import LoadedTask
 from sandboxes.job import Sandbox
 
 StageObserver = Callable[[str], None]
+_T = TypeVar("_T")
 
 
 class StageEnded(Exception):
@@ -109,10 +110,14 @@ class GradeInProgress:
     repeated: bool = False
     """A worker was killed, perhaps from outside; the next such death is the student's."""
 
-    def repeat(self) -> None:
-        """Forget the results of workers; the build stays."""
-        self.repeated = True
-        self.check, self.timing, self.seen = None, None, Seen()
+    def twice(self, work: Callable[[], _T]) -> _T:
+        """Once more where a worker may have been killed from outside: without its results, but the build."""
+        try:
+            return work()
+        except Killed:
+            self.repeated = True
+            self.check, self.timing, self.seen = None, None, Seen()
+            return work()
 
     @property
     def build(self) -> BuildResult | None:
@@ -232,21 +237,13 @@ class Grader:
     def _run(self, work: GradeInProgress, project: Project) -> Grade:
         """All stages, repeated once where a worker may have been killed from outside."""
         with device_errors():
-            try:
-                grade = self._stages(work, project)
-            except Killed:
-                work.repeat()
-                grade = self._stages(work, project)
+            grade = work.twice(lambda: self._stages(work, project))
             task = work.loaded.task
             converted = task.also is not None and not task.scaled(self.target)
             if work.source is None or not converted or not self._settings.timed:
                 return grade
             work.observer("KernelBench's rules")
-            try:
-                kernelbench = self._kernelbench(work, work.source)
-            except Killed:
-                work.repeat()
-                kernelbench = self._kernelbench(work, work.source)
+            kernelbench = work.twice(partial(self._kernelbench, work, work.source))
             return grade.model_copy(update={"kernelbench": kernelbench})
 
     def _stages(self, work: GradeInProgress, project: Project) -> Grade:

@@ -116,10 +116,10 @@ class Workers:
         settings, root = self._settings, self._toolchain.torch_root
         if root is None:
             raise HarnessBug("a worker is wanted without torch")
-        # PyTorch needs NumPy to make tensors over a device's memory, and may lie elsewhere.
-        numpy = Path(np.__file__).parents[1]
+        # PyTorch needs NumPy, which may lie elsewhere, to make tensors over a device's memory.
+        sites = dict.fromkeys((root.parent, Path(np.__file__).parents[1]))
         return WorkerPlace(
-            site=(root.parent,) if self._toolchain.in_image or numpy == root.parent else (root.parent, numpy),
+            site=(root.parent,) if self._toolchain.in_image else tuple(sites),
             python=self._toolchain.python,
             in_image=self._toolchain.in_image,
             memory_bytes=CUDA_WORKER_MEMORY_BYTES if settings.device else settings.worker_memory_bytes,

@@ -43,13 +43,12 @@ def make(problem: Problem, kind: str, key: bytes | None = None) -> Tensors:
     inputs = dict(problem.make_inputs(key))
     if kind == OWN:
         return inputs
-    own_key = None if key is None else derived(key, kind)
-    function, generator = _KINDS[kind], SecretGenerator(own_key, problem.device, problem.kernels)
+    generator = SecretGenerator(key and derived(key, kind), problem.device, problem.kernels)
     for operand in changes(problem):
         before = inputs[operand.name]
         wide = before.to(torch.float32 if before.dtype != torch.float64 else torch.float64)
         if before.numel() and bool(wide.isfinite().all()):
-            made = function(wide, generator, before.dtype)
+            made = _KINDS[kind](wide, generator, before.dtype)
             if kind not in ("nan", "inf", "denormal"):
                 made = _within(made, before.dtype)
             inputs[operand.name] = made.to(before.dtype).contiguous()

@@ -128,11 +128,8 @@ _BEFORE_CHECK: Final = (Stage.PROJECT, Stage.BUILD, Stage.LOAD)
 GRADER_VERSION: Final = "11"
 """Part of every grading key; raised when the same project may be graded differently.
 
-6: denormal outputs may be rounded to 0 or to the smallest one. 7: other normals from the same words.
-8: on the CPU references are shown batches as large as the student's. 9: a block is one visit; t1 is when all
-had stopped, not when that was confirmed. 10: references give a reveal's constant. 11: every guard band has
-another byte.
-"""
+9: a block is one visit; t1 is when all had stopped, not when that was confirmed. 10: references give a
+reveal's constant. 11: every guard band has another byte; larger batches of a GPU are warmed up."""
 SCALED: Final = "scaled"
 REPEATED: Final = "repeated after a kill"
 KNOWN_SEED: Final = "known seed"

@@ -187,7 +187,8 @@ def _refuse_unfinished(store: RunStore | None, wanted: Briefing) -> None:
 def execute(study: Study, store: RunStore, context: RunContext) -> RunResult:
     """Run the owed trials of a study's run and store them."""
     config, grader = store.run().config, context.setup.grader
-    asking = Asking(store, config, study.tasks_by_id, study.arms.library, context.models, grader)
+    tasks = {t.task.id: t for t in study.tasks}
+    asking = Asking(store, config, tasks, study.arms.library, context.models, grader)
     return carry_out(store, plan(config), asking.begin, context)
 
 

@@ -147,10 +147,6 @@ class Study:
             [tasks, models, how, kinds, sorted(self.arms.library), self.sampling.model_dump(), *told]
         )
 
-    @property
-    def tasks_by_id(self) -> dict[str, LoadedTask]:
-        return {t.task.id: t for t in self.tasks}
-
     def resolve(self, sandbox: str, machine: MachineFacts, image: str | None) -> tuple[RunConfig, RunLock]:
         """Configuration and lock on this machine; `image`: digest of the sandbox image, if any."""
         here = {"sandbox": sandbox, "seed": 0}
@@ -168,7 +164,7 @@ class Study:
             families={t.task.id: t.task.family for t in self.tasks},
             skills=self.arms.digests,
             briefing=self.briefing,
-            prompts=prompt_digests(config, self.tasks_by_id, self.arms.library),
+            prompts=prompt_digests(config, {t.task.id: t for t in self.tasks}, self.arms.library),
             machine=machine,
             image=image,
             leaked=dict(self.leaked),

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from harness.errors import BudgetSpent
-from harness.records import Skill
 from harness.report.metrics import metrics_for, score
 from harness.study.study import Arms, make_arms
 from harness.teaching.brief import Order, evidence
@@ -70,7 +69,7 @@ class Search:
         """Write a version from the best one's trials on the development tasks, and score it."""
         best = self.best or self.versions[0]
         position = self.versions.index(best)
-        done = best.development or self.evaluate("development", _only(best.skill))
+        done = best.development or self.evaluate("development", make_arms([best.skill], control=False))
         self.versions[position] = best = replace(best, development=done)
         _stop_if(done)
         rejected = len(self.versions) - 1 - position
@@ -83,7 +82,7 @@ class Search:
     def _measure_selection(self, position: int) -> None:
         """Score a version; one with missing trials has no score, as its tasks would be others."""
         version = self.versions[position]
-        evaluated = self.evaluate("selection", _only(version.skill))
+        evaluated = self.evaluate("selection", make_arms([version.skill], control=False))
         self.versions[position] = replace(version, selection=self._score(evaluated))
 
     def _score(self, evaluated: Evaluated) -> float | None:
@@ -93,10 +92,6 @@ class Search:
         chosen = next(m for m in metrics_for(1) if m.name == self.metric)
         # The lift of an arm against itself has the mean that reports show.
         return chosen.lift(scores, scores).mean_with
-
-
-def _only(skill: Skill) -> Arms:
-    return make_arms([skill], control=False)
 
 
 def _stop_if(evaluated: Evaluated) -> None:
