@@ -81,7 +81,7 @@ struct Softmax {
       highest = fmaxf(highest, __shfl_xor_sync(0xffffffffu, highest, 1));
       highest = fmaxf(highest, __shfl_xor_sync(0xffffffffu, highest, 2));
       const float shift = highest * scale_log2;
-      fade[half] = power_of_two(max[half] * scale_log2 - shift);
+      fade[half] = power_of_two((max[half] - highest) * scale_log2);  // exactly 1 where the maximum stays
       max[half] = highest;
       sum[half] *= fade[half];
 #pragma unroll
@@ -264,6 +264,12 @@ struct Block {
     mask(s, limit);
   }
 
+  // Lanes may leave a wait in different turns, and what follows needs the whole warp.
+  static __device__ __forceinline__ void warp_wait(uint32_t barrier, uint32_t parity) {
+    barrier_wait(barrier, parity);
+    __syncwarp();
+  }
+
   __device__ __forceinline__ void consume() const {
     const int group = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0) - 1;  // one value for the warp: uniform registers
     const int own_row = group * 64 + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
@@ -279,8 +285,8 @@ struct Block {
       float o[D / 2] = {}, fade[2];
       uint32_t p[N / 16][4];
       Softmax softmax;
-      barrier_wait(query_full(buffer.index), buffer.parity);
-      barrier_wait(full(ring.index), ring.parity);
+      warp_wait(query_full(buffer.index), buffer.parity);
+      warp_wait(full(ring.index), ring.parity);
       {
         float s[N / 2];
         group_fence();
@@ -293,7 +299,7 @@ struct Block {
         softmax.add(s, fade, problem.scale_log2);
         pack_scores<T>(p, s);
       }
-      barrier_wait(full(ring.index), ring.parity);
+      warp_wait(full(ring.index), ring.parity);
       for (int step = tile.steps - 2; step >= 0; --step) {
         float s[N / 2];
         const int keys = ring.index;
@@ -304,7 +310,7 @@ struct Block {
         take_turn(group);
         group_fence();
         start_scores<T, D, N>(s, q, slots + keys * kSlotBytes);
-        barrier_wait(full(values), ring.parity);
+        warp_wait(full(values), ring.parity);
         group_fence();
         start_outputs<T, D, N>(o, p, slots + values * kSlotBytes);
         pass_turn(group);
@@ -317,7 +323,7 @@ struct Block {
         // What is used next is waited for here: the branches of this wait keep ptxas from moving the exponentials
         // behind the wait for the outputs, where nothing would run beside them.
         ring.advance();
-        barrier_wait(full(ring.index), ring.parity);
+        warp_wait(full(ring.index), ring.parity);
         group_wait<0>();
         settle(o);
         settle(p);
@@ -385,7 +391,10 @@ inline bool describe(CUtensorMap* map, const Operand& x, bool bfloat16, int64_t 
     // Through the runtime, so that the library does not have to be linked with the driver's.
     const auto error = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, 12000, cudaEnableDefault,
                                                         &result);
-    if (error != cudaSuccess || result != cudaDriverEntryPointSuccess) return nullptr;
+    if (error != cudaSuccess || result != cudaDriverEntryPointSuccess) {
+      cudaGetLastError();  // the other kernel's launch is asked for its own
+      return nullptr;
+    }
     return reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(found);
   }();
   if (encode == nullptr) return false;

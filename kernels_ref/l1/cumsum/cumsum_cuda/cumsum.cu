@@ -209,7 +209,8 @@ unsigned whole_warps(int threads) { return static_cast<unsigned>((threads + 31) 
 
 template <typename T, int N>
 void launch(T* out, const T* x, int64_t rows, int cols, cudaStream_t stream) {
-  const int vectors = (cols + 2 * N - 2) / N;  // a row that begins inside a vector has one more
+  // A row that begins inside a vector has one more.
+  const int vectors = cols % N == 0 ? cols / N : (cols + 2 * N - 2) / N;
   const bool warp_per_row = vectors <= 32 * kVecs;
   const unsigned threads = warp_per_row                      ? 32
                            : vectors >= 32 * kWarps * kVecs ? 32 * kWarps

@@ -159,7 +159,7 @@ __global__ void __launch_bounds__(kThreads, 2) attend(const Call<T, Cache> call)
       highest = fmaxf(highest, __shfl_xor_sync(0xffffffffu, highest, 1));
       highest = fmaxf(highest, __shfl_xor_sync(0xffffffffu, highest, 2));
       const float shift = highest * call.scale_log2;
-      const float fade = power_of_two(max[half] * call.scale_log2 - shift);
+      const float fade = power_of_two((max[half] - highest) * call.scale_log2);  // exactly 1 where the maximum stays
       max[half] = highest;
       a = power_of_two(a * call.scale_log2 - shift);
       b = power_of_two(b * call.scale_log2 - shift);
