@@ -219,7 +219,7 @@ class RunningProcess:
         if self._gpu is None:
             return ended
         try:
-            late_s = 0.0 if ended.code == 0 else _LATE_XID_S
+            late_s = 0.0 if ended.code == 0 or self._killed else _LATE_XID_S
             self._faulted = faulted(self._gpu.take(late_s), str(self._job.device)) and not self._killed
         except DeviceError as error:
             return replace(ended, problem=ended.problem or str(error))

@@ -42,7 +42,7 @@ class Entry(Record):
     measured_at: str
     gpu_uuid: str = ""
     code: str = ""
-    """Digest of what ran: liftbench, sandboxes, tasks, experts and the items."""
+    """Digest of liftbench, sandboxes, tasks, experts and the items; torch and driver."""
     trace: str | None = None
     """The end of pytest's report of a failure."""
 

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from harness.builder.compiler_slots import free_bytes, grown_bytes
-from harness.device.cuda import OUT_OF_MEMORY, CudaError
 from harness.errors import DeviceError, DeviceLost, SandboxError, StorageError
 from harness.outcome import Cause, Verdict
 from harness.records import Finding, Grade
@@ -33,7 +32,7 @@ LEAVING_S: Final = 5.0
 """How long a driver may take to tear down the context of a killed process (our choice)."""
 _POLL_S = 0.1
 RESET: Final = "reset it (nvidia-smi --gpu-reset) or reboot before grading goes on"
-_TORCH_FAULT, _TORCH_FULL = "AcceleratorError", "OutOfMemoryError"
+_TORCH_DEVICE_ERRORS: Final = ("AcceleratorError", "OutOfMemoryError")
 _SUSPICIOUS: Final = {Verdict.CRASHED, Verdict.TIMED_OUT}
 
 
@@ -63,16 +62,10 @@ def device_errors() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        if type(error).__name__ not in (_TORCH_FAULT, _TORCH_FULL):
+        if type(error).__name__ not in _TORCH_DEVICE_ERRORS:
             raise
         first = str(error).partition("\n")[0]
         raise DeviceError(f"the judge could not go on on its device: {first}") from error
-
-
-def _is_full(error: DeviceError) -> bool:
-    """Whether the judge found no memory on its device, which says nothing of a project."""
-    full = isinstance(error, CudaError) and error.code == OUT_OF_MEMORY
-    return full or type(error.__cause__).__name__ == _TORCH_FULL
 
 
 @dataclass(frozen=True)
@@ -194,9 +187,9 @@ class HealthGuard:
             grade = work()
             if grade.verdict in _SUSPICIOUS:
                 self._health.check()
+        except DeviceBusy:
+            raise
         except DeviceError as error:
-            if isinstance(error, DeviceBusy) or _is_full(error):
-                raise
             return self._lost_under(project, error)
         return grade
 

@@ -11,7 +11,7 @@ import platform
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -112,12 +112,11 @@ class GradeInProgress:
 
     def twice(self, work: Callable[[], _T]) -> _T:
         """Once more where a worker may have been killed from outside: without its results, but the build."""
-        try:
+        with suppress(Killed):
             return work()
-        except Killed:
-            self.repeated = True
-            self.check, self.timing, self.seen = None, None, Seen()
-            return work()
+        self.repeated = True
+        self.check, self.timing, self.seen = None, None, Seen()
+        return work()
 
     @property
     def build(self) -> BuildResult | None:

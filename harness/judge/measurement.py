@@ -131,6 +131,7 @@ class Measurement:
                 self._secondary = {name: self._secondary_of(name) for name in self.samples if name != NULL}
         finally:
             self._took_s = time.monotonic() - entered
+            self._visit = []  # of a device's memory, the next workload needs nearly all
             self._schedule.release()
             self._sampler.close()
 
@@ -179,6 +180,7 @@ class Measurement:
                 if time.monotonic() - began >= turn_s:
                     break
                 if student:
+                    visit.clear()
                     visit = self._visit = self._fresh_visit()
             self._spent_s[name] += time.monotonic() - began
         if student:
@@ -189,6 +191,7 @@ class Measurement:
         return watched
 
     def _fresh_visit(self) -> Visit:
+        self._visit = []  # its memory first
         return self._sampler.visit(self._schedule.pace_us.get(STUDENT, 0.0))
 
     def _shown(self, name: str, visit: Visit) -> Visit:

@@ -117,8 +117,7 @@ _NUMBERS: dict[Protocol, Numbers] = {
     ),
 }
 
-# A kernel of 10 us beside a reveal of some 100 us: only large batches make the constant small. Not calibrated
-# on a GPU yet; memory and the drawing of inputs bound them.
+# A kernel of 10 us beside a reveal of some 100 us: only large batches make the constant small. Uncalibrated.
 _ON_DEVICE: dict[Protocol, dict[str, Any]] = {
     "quick": {
         "clean_blocks": 6,

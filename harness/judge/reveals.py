@@ -35,8 +35,7 @@ _SCOUTS = 8
 _FASTER = 2.0
 """Batches have room for a student that is this much faster than the reference (our choice)."""
 _WARM_SETS = 32
-"""Also of the larger reveals before batches are sized: the first calls of a reveal are slower, so that few
-would make each look expensive."""
+"""Also of the larger reveals before batches are sized: few calls would make each look expensive."""
 _BATCH_S = 0.05
 """A batch need not take longer (our choice): beside that, no constant matters."""
 _MAX_ROUNDS = 256
@@ -222,8 +221,8 @@ class Sampler:
             rounds = min(_MAX_ROUNDS, max(rounds, int(rounds * _WARM_REVEAL_S / took_s)))
         if not self.transport.stops_with_process:
             # The first reveal of so many sets makes their tensors, and memory for a reference's results.
-            inputs = [self._warm.inputs[i % len(self._warm.inputs)] for i in range(self.max_sets)]
-            everything = InputSets(inputs, [adversarial.OWN] * self.max_sets)
+            warm, sets = self._warm.inputs, self._max_batch(pace_us)
+            everything = InputSets([warm[i % len(warm)] for i in range(sets)], [adversarial.OWN] * sets)
             self._reveal(client, everything, f"while warming up on {self.problem.label}")
         return pace_us
 
@@ -290,8 +289,7 @@ class Sampler:
                 self.calls_us += max(reveal.outside_us - self._constant.of(reveal), 0.0)
             if taken is not None:
                 self._unverified.append(taken)
-            held = sum(len(one.snapshot) * self.layout.kept_bytes for one in self._unverified)
-            if self.problem.large or held > self.transport.pending_bytes:
+            if self.problem.large or self._pending(self.layout.kept_bytes):
                 self.verify()
             if not shown.scored:
                 continue
@@ -301,7 +299,13 @@ class Sampler:
             if reveal.calls > 1 or self.max_sets == 1:
                 samples["batch"].add(block, reveal)
             pace_us = min(pace_us, reveal.outside_us / reveal.calls)
+        if self._pending(self.layout.kept_bytes + self.layout.input_bytes):
+            self.verify()
         return pace_us
+
+    def _pending(self, set_bytes: int) -> bool:
+        """Whether what waits to be verified is more than may wait."""
+        return sum(len(one.snapshot) for one in self._unverified) * set_bytes > self.transport.pending_bytes
 
     def secondary(self, client: WorkerClient, mode: SecondaryMode, *, keep: bool) -> Secondary | None:
         """One batch in another mode, after one that prepares it; None without a claim for it. Raises

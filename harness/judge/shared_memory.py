@@ -136,16 +136,15 @@ MPS_REFUSED = (
 _CACHED_SHARE = 16
 """Of device memory: most that PyTorch may keep unused in the judge while a worker runs (our choice)."""
 ARENA_SHARE, _MOST_SHARE, _PENDING_SHARE = 0.40, 0.85, 0.05
-"""Of device memory: one arena at most; with the judge's inputs of a batch and of a probe as large, a copy of
-outputs, and the results that two references' processes keep; and copies that wait to be verified. The rest is
-for contexts and the truth of one set."""
+"""Of device memory: one arena at most; with the judge's inputs of a batch and a probe as large, its copy of
+outputs and those that two references keep; what waits to be verified. The rest is for contexts and truth."""
 _IPC_UNIT = 2 << 20
 """cuMemAlloc cuts smaller requests out of blocks of this size, and IPC shares whole blocks."""
 
 
-def most_sets(layout: Sizes, device_bytes: int) -> int:
-    """Sets of one arena on a device with that much memory."""
-    beside = layout.set_bytes + 2 * layout.input_bytes + 3 * layout.kept_bytes
+def most_sets(layout: Sizes, device_bytes: int, copies: int = 1) -> int:
+    """Sets of one arena, of which the judge has so many copies, on a device with that much memory."""
+    beside = copies * layout.set_bytes + 2 * layout.input_bytes + 3 * layout.kept_bytes
     return int(min(ARENA_SHARE * device_bytes / layout.set_bytes, _MOST_SHARE * device_bytes / beside))
 
 
@@ -307,7 +306,7 @@ class CudaTransport:
 
     def most_sets(self, layout: Sizes) -> int:
         """Sets of one arena."""
-        return most_sets(layout, self.gpu.total_bytes)
+        return most_sets(layout, self.gpu.total_bytes, 1 if self._block is None else 2)
 
     def _try_ipc(self, block: SharedBlock) -> None:
         try:

@@ -134,6 +134,8 @@ class Verifier:
             return finding
         try:
             worst = float(self._problem.custom_compare(outputs, truths, inputs))
+        except (torch.OutOfMemoryError, torch.AcceleratorError):
+            raise
         except (IndexError, RuntimeError, ValueError) as error:
             # Outputs are a student's: an index out of range must not become our failure.
             return self._finding(f"the task's own measure cannot use the outputs: {error}")

@@ -344,6 +344,7 @@ class Runner:
                 failures.append(_failure(told))
                 if isinstance(told, StorageError):
                     break  # a retry is useless until somebody repairs it
+                del told  # its frames may hold most of a GPU's memory
                 self.store.set_aside(key, trial.turn)
                 if len(failures) < ATTEMPTS:
                     time.sleep(_PAUSE_S)

@@ -167,8 +167,8 @@ def judging(
     worker_wall_s: float = GradeSettings.worker_wall_s,
     call_wall_s: float = GradeSettings.call_wall_s,
 ) -> Iterator[Judging]:
-    """All that the judge needs on the GPU, opened for one item and closed with it. Skips without the sandbox;
-    fails where the GPU cannot be used, so that one which an earlier item broke does not look absent."""
+    """All that the judge needs on the GPU, opened for one item and closed with it. Skips without the sandbox.
+    Ends the session where the GPU cannot be used: an earlier item may have broken it."""
     if sandbox == "docker":
         pytest.skip("jobs in docker run in an image: liftbench grade --sandbox docker asks that")
     toolchain = find_toolchain(os.environ)
@@ -181,7 +181,7 @@ def judging(
     with closing(within):
         opened = gpu.open(machine)
         if isinstance(opened, str):
-            pytest.fail(opened)
+            pytest.exit(f"the GPU cannot be used: {opened}", 2)
         limits = {"worker_wall_s": worker_wall_s, "call_wall_s": call_wall_s}
         settings = GradeSettings("cuda", protocol, gpu.cache, device=opened.uuid, **limits)
         with closing(opened):

@@ -15,7 +15,7 @@ import platform
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
@@ -278,13 +278,16 @@ class GpuItems:
 
 @functools.cache
 def code() -> str:
-    """A digest of all that the items run."""
+    """What the items run, and with which torch and driver."""
     root, digest = Path(__file__).parents[2], hashlib.sha256()
     for folder in ("harness", "sandboxes", "tasks", "kernels_ref", "tests/gpu", "tests/fakes"):
         for path in sorted((root / folder).rglob("*.*")):
-            if path.is_file() and path.suffix not in (".pyc", ".md", ".json"):
+            if path.is_file() and path.suffix not in (".pyc", ".md") and path.name != "ADMISSION.json":
                 digest.update(path.read_bytes())
-    return digest.hexdigest()[:16]
+    nvml = open_nvml()
+    with nullcontext() if nvml is None else nvml:
+        driver = "none" if nvml is None else nvml.driver_version()
+    return f"{digest.hexdigest()[:16]}, torch {metadata.version('torch')}, driver {driver}"
 
 
 def _lost_context() -> str | None:

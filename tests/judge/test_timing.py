@@ -452,19 +452,25 @@ def test_on_a_device_a_warm_up_ends_with_as_many_sets_as_a_batch_may_have(
 ) -> None:
     """Tensors, and memory for a reference's results, are made at the first reveal of so many sets."""
     sets: list[int] = []
+    call_us = 10.0
 
     def revealed(client: WorkerClient, shown: InputSets, doing: str, **how: Any) -> tuple[None, Reveal]:
         sets.append(len(shown.inputs))
-        return None, Reveal(len(shown.inputs) * how.get("rounds", 1), 10.0, 1.0, None)
+        calls = len(shown.inputs) * how.get("rounds", 1)
+        return None, Reveal(calls, call_us * calls, 1.0, None)
 
     monkeypatch.setattr(bench, "_reveal", revealed)
+    monkeypatch.setattr(bench, "_sets_for", lambda us: 63)
     bench.max_sets = 63
     with loaded(HonestWorker(right), PROJECT) as contender:
         bench.warm_up(contender, 0.0)
         assert set(sets) == {32}
         monkeypatch.setattr(bench.transport, "stops_with_process", False)
         bench.warm_up(contender, 0.0)
-    assert sets[-1] == 63
+        assert sets[-1] == 63
+        call_us = 10_000.0  # a slow one gets small batches
+        bench.warm_up(contender, 0.0)
+    assert sets[-1] == 5
 
 
 def test_an_interval_that_was_reached_is_not_called_unfinished(bench: Sampler) -> None:
