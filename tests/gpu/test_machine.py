@@ -10,6 +10,7 @@ import os
 import platform
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -28,6 +29,7 @@ from harness.judge.shared_memory import ARENA_SHARE, TorchCache
 from sandboxes.docker.gpu import cdi_device, find_toolkit
 from sandboxes.driver import driver_environment, driver_libraries, loader_cache
 from sandboxes.gpu import device_nodes
+from sandboxes.outside import blocked_ancestor
 from tests.gpu.bench import Bench, judging
 from tools.gpu_results import Fact
 
@@ -64,6 +66,8 @@ def test_facts(gpu: Bench, facts: dict[str, Fact]) -> None:
         "memory_counted": counted_memory(),
         "balloon_mib": balloon_bytes() >> 20,
         "available_mib": _available_mib(),
+        "closed_folder": str(blocked_ancestor(Path(sys.prefix)) or "-"),
+        "capabilities": Path("/proc/self/status").read_text().partition("CapEff:")[2].split()[0],
     }
     # Some machines are given their memory only as it is touched.
     touched = torch.ones(_TOUCHED_BYTES // (64 if gpu.emulated else 1), dtype=torch.uint8)

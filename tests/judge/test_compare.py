@@ -255,13 +255,33 @@ def test_a_wrong_block_cannot_hide_in_a_small_share() -> None:
 
 
 class Blind(Problem):
+    raised: type[Exception] | None = None
+
     def __init__(self) -> None:
         loaded = throw_away_task("scale")
         super().__init__(loaded, loaded.task.workloads[0], "float32")
 
     @property
     def custom_compare(self) -> object:
-        return lambda outputs, truths, inputs: max(0.0, math.nan)
+        def measure(outputs: object, truths: object, inputs: object) -> float:
+            if self.raised is not None:
+                raise self.raised("what went wrong")
+            return max(0.0, math.nan)
+
+        return measure
+
+
+def test_a_measure_without_device_memory_convicts_nobody() -> None:
+    """What the judge's device refuses is no fault of the outputs; what a measure cannot use is."""
+    problem = Blind()
+    inputs = problem.make_inputs()
+    outputs = own_outputs(problem, inputs)
+    for raised in (torch.OutOfMemoryError, torch.AcceleratorError):
+        problem.raised = raised
+        with pytest.raises(raised):
+            Verifier(problem).values(inputs, outputs)
+    problem.raised = IndexError
+    assert "cannot use the outputs" in str(Verifier(problem).values(inputs, outputs))
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])

@@ -473,6 +473,32 @@ def test_on_a_device_a_warm_up_ends_with_as_many_sets_as_a_batch_may_have(
     assert sets[-1] == 5
 
 
+def test_what_waits_to_be_verified_is_counted_with_its_inputs(
+    bench: Sampler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the end of a visit; within one, only copies of outputs are."""
+    kept, drawn = bench.layout.kept_bytes, bench.layout.input_bytes
+    with loaded(HonestWorker(right), PROJECT) as contender:
+        bench.plan(contender, trusted=False)
+        for most, waiting in ((4 * (kept + drawn), [2, 2]), (4 * (kept + drawn) - 1, [])):
+            monkeypatch.setattr(bench.transport, "pending_bytes", most)
+            bench.reveal(contender, [bench._draw(2), bench._draw(2)], lanes(), 0, keep=True)
+            assert [len(one.snapshot) for one in bench._unverified] == waiting
+            bench.verify()
+
+
+def test_a_finished_workload_holds_no_inputs() -> None:
+    """On a device those of one workload may take most of the memory."""
+    with loaded(HonestWorker(right), PROJECT) as student, loaded(HonestWorker(right), REFERENCE) as eager:
+        resident = {"student": student, "eager": eager}
+        session = Session(QUICK, HostTransport(), Scripted())
+        (problem,) = problems(throw_away_task("scale"), "cpu", timed_only=True)
+        made = Measurement(problem, Candidates(dict.fromkeys(resident, lambda: student), resident), session)
+        made.measure()
+        assert made._visit == [] and len(made._sampler._warm.inputs) == 1
+        made._sampler.close()
+
+
 def test_an_interval_that_was_reached_is_not_called_unfinished(bench: Sampler) -> None:
     """Though all of the time is spent; one that was not reached is."""
     numbers = replace(FULL, least_samples=1, least_measured_s=0.0, half_width=0.1, most_s=1.0)
