@@ -66,9 +66,11 @@ def ranked(first: int, later: int, more: int = 0, soon: float | None = None) -> 
     ]
 
 
-def graded(task: str, protocol: Protocol, gpu: Bench, facts: dict[str, Fact], benchmark: Any) -> None:
-    """The expert on the headline workload of its task, through everything."""
-    loaded = gpu.headline(EXPERTS[task])
+def graded(
+    task: str, protocol: Protocol, gpu: Bench, facts: dict[str, Fact], benchmark: Any, *, whole: bool = False
+) -> None:
+    """The expert through everything, on the headline workload of its task or the `whole` of it."""
+    loaded = EXPERTS[task] if whole else gpu.headline(EXPERTS[task])
     with judging(gpu, protocol=protocol) as judge:
         project = judge.expert(loaded)
         gpu.prepare(judge, loaded)
@@ -211,6 +213,16 @@ def test_time(task: str, gpu: Bench, facts: dict[str, Fact], benchmark: Any) -> 
     if gpu.emulated:
         pytest.skip(ON_GPU)
     graded(task, "quick", gpu, facts, benchmark)
+
+
+@pytest.mark.gpu(estimate_s=360.0, rank=7.6)
+@pytest.mark.parametrize("task", [pytest.param(FIRST_TASK, id=FIRST_TASK)])
+def test_whole(task: str, gpu: Bench, facts: dict[str, Fact], benchmark: Any) -> None:
+    """All timed workloads in every dtype, as a plain `liftbench grade`: one after the other they fit into the
+    device's memory."""
+    if gpu.emulated:
+        pytest.skip(ON_GPU)
+    graded(task, "quick", gpu, facts, benchmark, whole=True)
 
 
 @pytest.mark.gpu(estimate_s=450.0)
