@@ -32,7 +32,7 @@ LEAVING_S: Final = 5.0
 """How long a driver may take to tear down the context of a killed process (our choice)."""
 _POLL_S = 0.1
 RESET: Final = "reset it (nvidia-smi --gpu-reset) or reboot before grading goes on"
-_TORCH_DEVICE_ERRORS: Final = ("AcceleratorError", "OutOfMemoryError")
+_TORCH_ERRORS: Final = ("AcceleratorError", "OutOfMemoryError")
 _SUSPICIOUS: Final = {Verdict.CRASHED, Verdict.TIMED_OUT}
 
 
@@ -62,9 +62,9 @@ def device_errors() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        if type(error).__name__ not in _TORCH_DEVICE_ERRORS:
-            raise
         first = str(error).partition("\n")[0]
+        if type(error).__name__ not in _TORCH_ERRORS and not first.startswith(("CUDA error", "cuDNN error")):
+            raise
         raise DeviceError(f"the judge could not go on on its device: {first}") from error
 
 

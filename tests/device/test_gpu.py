@@ -89,6 +89,8 @@ def test_torchs_device_errors_are_ours_and_others_are_bugs() -> None:
     said = r"could not go on on its device: CUDA out of memory$"
     with pytest.raises(DeviceError, match=said), device_errors():
         raise torch.OutOfMemoryError("CUDA out of memory\nand much more")
+    with pytest.raises(DeviceError, match="ALLOC_FAILED"), device_errors():
+        raise RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`")
     with pytest.raises(RuntimeError, match="shapes") as caught, device_errors():
         raise RuntimeError("shapes differ")
     assert not isinstance(caught.value, DeviceError)
