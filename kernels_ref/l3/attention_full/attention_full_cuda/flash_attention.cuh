@@ -174,10 +174,9 @@ __global__ void __launch_bounds__(kThreads, 2) attend(const Problem problem, int
         highest = fmaxf(highest, __shfl_xor_sync(0xffffffffu, highest, 1));
         highest = fmaxf(highest, __shfl_xor_sync(0xffffffffu, highest, 2));
         // A row that has seen no key yet has no maximum: infinity minus infinity is no number.
-        const float shift = highest == -INFINITY ? 0.0f : highest * head.scale_log2;
+        const float shift = highest == -INFINITY ? 0.0f : __fmul_rn(highest, head.scale_log2);
         // Exactly 1 where the maximum stays: a product that is fused with the subtraction would not be.
-        const float fade =
-            highest == -INFINITY ? 0.0f : power_of_two((max[m][half] - highest) * head.scale_log2);
+        const float fade = power_of_two(__fmul_rn(max[m][half], head.scale_log2) - shift);
         max[m][half] = highest;
         sum[m][half] *= fade;
 #pragma unroll
