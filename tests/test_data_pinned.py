@@ -14,15 +14,15 @@ from harness.suite.catalogue import all_tasks
 
 ROOT = Path(__file__).resolve().parent.parent
 PINNED = {
-    "tasks": "cba02ba05a4baf8d",
-    "kernels_ref": "6d809c90b0bc9863",
+    "tasks": "f72c839e948eaa14",
+    "kernels_ref": "8eb0de4f337d5680",
     "skills": "9e8e0944640d024d",
     "studies": "b9196c886f8a3d5a",
     "demo/recordings": "127ea9fafa2c8a25",
     "demo/tasks": "fe87d51773bc86a1",
     "demo/skills": "9fedcd90fee6c57d",
 }
-PROMPTS: dict[Briefing, str] = {"contract": "bf166a3c5ac21b4e", "full": "21a46ec49388d349"}
+PROMPTS: dict[Briefing, str] = {"contract": "b51356e2680142b5", "full": "f7d728d40bdd9260"}
 
 
 def _digest(folder: str) -> str:
