@@ -49,10 +49,10 @@ def test_honest_ratios_are_right(worker: Worker) -> None:
 
 @pytest.mark.slow
 def test_ten_thousand_honest_runs() -> None:
-    """On devices as the clock assumes them: 95 % within 2 %, 95 % of the intervals hold the truth (93 % where
+    """On devices as the clock assumes them: 95 % within 2 %, 95 % of the intervals hold the truth (90 % where
     calls are bound by their launches, which read too fast), and none convicted in 10,000 runs (below 0.03 %
     by the rule of three)."""
-    workers = [(Worker(), 0.95), (Worker(2.0), 0.95), (Worker(2.0, launches=8), 0.93)]
+    workers = [(Worker(), 0.95), (Worker(2.0), 0.95), (Worker(2.0, launches=8), 0.90)]
     every = [(accuracy(d, worker, runs=13), held) for d in (H100, H200) for worker, held in workers]
     assert sum(one.runs for one, _ in every) >= 10_000
     for one, held in every:
