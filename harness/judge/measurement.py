@@ -180,7 +180,6 @@ class Measurement:
                 if time.monotonic() - began >= turn_s:
                     break
                 if student:
-                    visit.clear()
                     visit = self._visit = self._fresh_visit()
             self._spent_s[name] += time.monotonic() - began
         if student:
@@ -191,7 +190,7 @@ class Measurement:
         return watched
 
     def _fresh_visit(self) -> Visit:
-        self._visit = []  # its memory first
+        self._visit.clear()  # its memory first
         return self._sampler.visit(self._schedule.pace_us.get(STUDENT, 0.0))
 
     def _shown(self, name: str, visit: Visit) -> Visit:

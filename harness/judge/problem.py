@@ -27,6 +27,7 @@ from harness.suite.sizes import size_of, whole_limit
 
 Tensors = dict[str, torch.Tensor]
 Outputs = tuple[torch.Tensor, ...]
+DEVICE_ERRORS = (torch.OutOfMemoryError, torch.AcceleratorError)
 ROWS, DRAWS = 4, 3
 """Rows and draws of a proof that rows are treated apart."""
 _CLOSE = 1e-9
@@ -245,7 +246,7 @@ def treats_rows_apart(
         for chosen in (torch.arange(rows).flip(0), torch.tensor(some)):
             try:
                 part = truth(take_rows(inputs, names, chosen))
-            except torch.OutOfMemoryError:
+            except DEVICE_ERRORS:
                 raise
             except (IndexError, RuntimeError, ValueError):
                 return False  # it does not take every number of rows

@@ -23,7 +23,7 @@ from harness.judge.compare import (
     worst_error,
 )
 from harness.judge.guarded_buffers import SetResult
-from harness.judge.problem import Outputs, Problem, Tensors
+from harness.judge.problem import DEVICE_ERRORS, Outputs, Problem, Tensors
 from harness.outcome import Cause
 from harness.records import Finding, WorkloadCheck
 from harness.records.task import Arrangement
@@ -134,7 +134,7 @@ class Verifier:
             return finding
         try:
             worst = float(self._problem.custom_compare(outputs, truths, inputs))
-        except (torch.OutOfMemoryError, torch.AcceleratorError):
+        except DEVICE_ERRORS:
             raise
         except (IndexError, RuntimeError, ValueError) as error:
             # Outputs are a student's: an index out of range must not become our failure.
