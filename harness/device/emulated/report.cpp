@@ -52,7 +52,7 @@ void append(const std::string& line) {
 
 Options options = {
     .seed = number_from("SEED", 0),
-    .step_budget = number_from("STEPS", 1ull << 31),
+    .step_budget = number_from("STEPS", Options().step_budget),
     .detect = number_from("DETECT", 1) != 0,
     .cores = unsigned(number_from("CORES", 1)),
     .multiprocessors = unsigned(number_from("SMS", 132)),
