@@ -39,11 +39,11 @@ _LIVE_BYTES = 256 << 20
 
 
 class Sizes(Protocol):
-    """Bytes of one set in an arena, guards included; of its inputs; and of what a snapshot copies."""
+    """Bytes of one set in an arena, guards included; of its inputs; and of all copies of its outputs."""
 
     set_bytes: int
     input_bytes: int
-    kept_bytes: int
+    result_bytes: int
 
 
 @dataclass(frozen=True)
@@ -137,14 +137,14 @@ _CACHED_SHARE = 16
 """Of device memory: most that PyTorch may keep unused in the judge while a worker runs (our choice)."""
 ARENA_SHARE, _MOST_SHARE, _PENDING_SHARE = 0.40, 0.85, 0.05
 """Of device memory: one arena at most; with the judge's inputs of a batch and a probe as large, its copy of
-outputs and those that two references keep; what waits to be verified. The rest is for contexts and truth."""
+outputs and those that references keep; what waits to be verified. The rest is for contexts and truth."""
 _IPC_UNIT = 2 << 20
 """cuMemAlloc cuts smaller requests out of blocks of this size, and IPC shares whole blocks."""
 
 
 def most_sets(layout: Sizes, device_bytes: int, copies: int = 1) -> int:
     """Sets of one arena, of which the judge has so many copies, on a device with that much memory."""
-    beside = copies * layout.set_bytes + 2 * layout.input_bytes + 3 * layout.kept_bytes
+    beside = copies * layout.set_bytes + 2 * layout.input_bytes + layout.result_bytes
     return int(min(ARENA_SHARE * device_bytes / layout.set_bytes, _MOST_SHARE * device_bytes / beside))
 
 

@@ -2,8 +2,8 @@
 
 Memory is mapped only during a reveal, which ends when the device is idle.
 
-Every reveal begins with a held stream, so that the first launches are not in the claim; the null project
-launches one tiny kernel, so that what a context switch costs is in its time too.
+The null project launches one tiny kernel: what a context switch, a first launch and waiting cost is in its time
+too.
 
 Modes: `eager`; `graph`: the call of each set is captured once, then replayed; `queued`: the stream is held
 while all launches are enqueued; `warm`: every call is made twice on its set, and the second counts.
@@ -25,8 +25,6 @@ _MOST_GRAPHS = 256
 _QUEUE_CALLS = 256
 """Enqueued while the stream is held: a stream takes about a thousand launches before it blocks."""
 _HOLD_S, _MOST_HOLD_S = 200e-6, 20e-3
-_FIRST_S = 30e-6
-"""How long the stream is held before the first call of a reveal: two launches from Python take less."""
 _CYCLES_PER_S = 1.98e9
 
 Call = Callable[[], Any]
@@ -131,8 +129,6 @@ class DevicePool:
     def measure(self, subject: Any, message: dict[str, Any]) -> dict[str, Any]:
         """Call every set `rounds` times; when this returns the device is idle. The claims of the answer; its
         `mode` is `eager` where the calls could not be made as requested."""
-        if subject.kind == "null":
-            self._touch()
         indices = [index for _ in range(message["rounds"]) for index in range(message["sets"])]
         mode = message["mode"]
         if mode == "graph" and not self._capture(subject, set(indices)):
@@ -158,7 +154,7 @@ class DevicePool:
 
     def _call(self, subject: Any, index: int, mode: str) -> Call:
         if subject.kind == "null":
-            return _nothing
+            return _nothing if index else self._touch
         if mode == "graph":
             return functools.partial(_replay, *self._graphs[index])
         if index not in self._calls:
@@ -174,8 +170,8 @@ class DevicePool:
         for first in groups:
             group = calls[first : first + groups.step]
             self._clock.wait()
-            enqueuing_s = _HOLD_S + 2 * self._enqueue_s * len(group)
-            self._clock.hold(min(_MOST_HOLD_S, enqueuing_s) if hold else _FIRST_S)
+            if hold:
+                self._clock.hold(min(_MOST_HOLD_S, _HOLD_S + 2 * self._enqueue_s * len(group)))
             begun = time.perf_counter()
             start = self._clock.mark()
             _make(group, results)

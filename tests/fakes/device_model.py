@@ -44,8 +44,8 @@ class DeviceModel:
     per_mib_us: float = 0.01
     """Mapping of a set, by its size."""
     launch_us: float = 8.0
-    hold_us: float = 30.0
-    """The stream is held while the first calls are launched."""
+    first_us: float = 5.0
+    """What the first launch of a call takes longer than the null project's."""
     noise: float = 0.08
     """Of hand-shake and switches, as a share (log-normal)."""
     call_noise: float = 0.01
@@ -80,7 +80,7 @@ class DeviceModel:
         if random.random() < self.tail:
             shake += 1000.0 * random.paretovariate(2.0)
         per_set = self.per_set_us + self.per_mib_us * set_bytes / 2**20
-        return shake + self.hold_us + per_set * sets ** (1 + self.bend)
+        return shake + per_set * sets ** (1 + self.bend)
 
 
 H100 = DeviceModel()
@@ -229,12 +229,12 @@ def _reveal(
     constant = device.constant_us(sets, timed.set_bytes, block, random)
     noise = math.exp(random.gauss(0.0, device.call_noise / math.sqrt(sets)))
     if not work:
-        constant, busy = constant - device.null_less_us, 3.0
+        constant, busy = constant - device.null_less_us, device.launch_us + 3.0
     else:
         per_call = device.call_us(work * clock, worker.launches)
-        busy = per_call * sets * noise
-        if per_call > work * clock:  # the first are launched while the stream is held
-            busy = max(busy - device.hold_us, per_call)
+        busy = per_call * sets * noise + device.first_us
+        if per_call <= work * clock:  # else the time of all launches is in it
+            busy += device.launch_us
     return Reveal(
         calls=sets,
         outside_us=constant + busy - worker.hides(constant, busy, sets),
