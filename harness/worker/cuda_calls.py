@@ -2,8 +2,7 @@
 
 Memory is mapped only during a reveal, which ends when the device is idle.
 
-The null project launches one tiny kernel: what a context switch, a first launch and waiting cost is in its time
-too.
+The null project launches one tiny kernel: what a context switch and a first launch cost is in its time too.
 
 Modes: `eager`; `graph`: the call of each set is captured once, then replayed; `queued`: the stream is held
 while all launches are enqueued; `warm`: every call is made twice on its set, and the second counts.
