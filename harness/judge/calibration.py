@@ -61,7 +61,7 @@ def sizes_of(loaded: LoadedTask, target: Target, transport: Transport, numbers: 
     for rows in ROWS[target]:
         workload = base.model_copy(update={"name": f"{rows}_rows", "dims": {**base.dims, "rows": rows}})
         problem = Repeated(loaded, workload, dtype, device=transport.device, kernels=transport.kernels)
-        if transport.most_sets(Layout(problem)) >= numbers.batch_sets[0]:
+        if transport.most_sets(Layout(problem), 1) >= numbers.batch_sets[0]:
             found.append(problem)
     return found
 

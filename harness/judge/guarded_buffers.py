@@ -102,8 +102,6 @@ class Layout:
         self.input_bytes = sum(slot.size for slot in self.slots if slot.operand.role != "out")
         self.kept_bytes = _aligned(max(slot.offset + slot.size for slot in self.written))
         """Bytes of each set that a snapshot copies, from its beginning: outputs come first."""
-        self.result_bytes = self.kept_bytes * (2 + problem.has_library)
-        """Of a snapshot, and of the results that each reference keeps."""
 
     def guards(self) -> list[tuple[str, int, int, int]]:
         """(operand beside it, start, end, byte) of everything in a set that is no operand. No two have the

@@ -85,7 +85,9 @@ class Sampler:
     def __post_init__(self) -> None:
         """Draws the inputs of the warm-up. Raises HarnessBug where the task is at fault."""
         self.layout = Layout(self.problem)
-        self.room = 1 if self.problem.large else self.transport.most_sets(self.layout)
+        # In `full` the compiled reference stays beside the one whose turn it is.
+        references = 1 + (self.numbers.compiled or self.problem.has_library)
+        self.room = 1 if self.problem.large else self.transport.most_sets(self.layout, references)
         self.max_sets = min(_WARM_SETS, self.room)
         self.late = 0
         """Sampled positions of the student's outputs that changed after t1."""

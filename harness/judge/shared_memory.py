@@ -39,11 +39,11 @@ _LIVE_BYTES = 256 << 20
 
 
 class Sizes(Protocol):
-    """Bytes of one set in an arena, guards included; of its inputs; and of all copies of its outputs."""
+    """Bytes of one set in an arena, guards included; of its inputs; and of what a snapshot copies."""
 
     set_bytes: int
     input_bytes: int
-    result_bytes: int
+    kept_bytes: int
 
 
 @dataclass(frozen=True)
@@ -112,8 +112,8 @@ class HostTransport:
 
     def before_plan(self) -> None: ...
 
-    def most_sets(self, layout: Sizes) -> int:
-        """Sets of one arena."""
+    def most_sets(self, layout: Sizes, references: int) -> int:
+        """Sets of one arena, where so many references keep their results."""
         return _LIVE_BYTES // layout.set_bytes
 
     def before_reveal(self) -> None:
@@ -142,9 +142,10 @@ _IPC_UNIT = 2 << 20
 """cuMemAlloc cuts smaller requests out of blocks of this size, and IPC shares whole blocks."""
 
 
-def most_sets(layout: Sizes, device_bytes: int, copies: int = 1) -> int:
-    """Sets of one arena, of which the judge has so many copies, on a device with that much memory."""
-    beside = copies * layout.set_bytes + 2 * layout.input_bytes + layout.result_bytes
+def most_sets(layout: Sizes, device_bytes: int, references: int, copies: int = 1) -> int:
+    """Sets of one arena, of which the judge has so many copies, on a device with that much memory, where so
+    many references keep their results."""
+    beside = copies * layout.set_bytes + 2 * layout.input_bytes + (1 + references) * layout.kept_bytes
     return int(min(ARENA_SHARE * device_bytes / layout.set_bytes, _MOST_SHARE * device_bytes / beside))
 
 
@@ -304,9 +305,9 @@ class CudaTransport:
             return str(error)
         return None
 
-    def most_sets(self, layout: Sizes) -> int:
-        """Sets of one arena."""
-        return most_sets(layout, self.gpu.total_bytes, 1 if self._block is None else 2)
+    def most_sets(self, layout: Sizes, references: int) -> int:
+        """As on the host."""
+        return most_sets(layout, self.gpu.total_bytes, references, 1 if self._block is None else 2)
 
     def _try_ipc(self, block: SharedBlock) -> None:
         try:

@@ -130,7 +130,7 @@ def workloads(device: DeviceModel) -> list[Timed]:
             name=p.workload.name,
             reference_us=device.work_us(p.bytes_moved, p.flops),
             set_bytes=layout.set_bytes,
-            room=most_sets(layout, device.memory_bytes),
+            room=most_sets(layout, device.memory_bytes, 1 + p.has_library),
             outputs=tuple(slot.size // slot.dtype.itemsize for slot in layout.written),
         )
         for p, layout in _problems()

@@ -31,7 +31,7 @@ from harness.judge.worker_client import Source, WorkerClient, WorkerPlace
 from harness.judge.worker_reply import Reveal
 from harness.outcome import Cause, Verdict
 from harness.records import TimingResult
-from harness.suite.catalogue import LoadedTask
+from harness.suite.catalogue import LoadedTask, all_tasks
 from tests.fakes.cuda_driver import FakeDriver, compile_driver, fresh
 from tests.fakes.overlays import throw_away_task
 from tests.fakes.worker import HonestWorker, ThreadSandbox
@@ -485,6 +485,16 @@ def test_what_waits_to_be_verified_is_counted_with_its_inputs(
             bench.reveal(contender, [bench._draw(2), bench._draw(2)], lanes(), 0, keep=True)
             assert [len(one.snapshot) for one in bench._unverified] == waiting
             bench.verify()
+
+
+def test_room_is_left_for_what_references_keep(bench: Sampler, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a device: of one reference, in `full` of the compiled one too; a library op's beside `eager`'s."""
+    monkeypatch.setattr(bench.transport, "most_sets", lambda layout, references: references)
+    both = [numbers_of(protocol, on_device=True) for protocol in ("quick", "full")]
+    assert [replace(bench, numbers=numbers).room for numbers in both] == [1, 2]
+    (task,) = (one for one in all_tasks() if one.task.id == "l1/cross_entropy")
+    fused = problems(task, "cpu", timed_only=True)[0]
+    assert [replace(bench, problem=fused, numbers=numbers).room for numbers in both] == [2, 2]
 
 
 def test_a_finished_workload_holds_no_inputs() -> None:
