@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import resource
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -30,6 +31,8 @@ from harness.outcome import Cause
 from sandboxes.pool import SandboxPool
 from tests.conftest import tiny
 from tests.fakes.overlays import throw_away_task, zoo_project
+
+_BWRAP = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bwrap is not installed")
 
 
 @contextmanager
@@ -172,7 +175,7 @@ sandbox.close()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["local", "bubblewrap"])
+@pytest.mark.parametrize("name", ["local", pytest.param("bubblewrap", marks=_BWRAP)])
 def test_temporary_files_without_room_are_named(name: str, tmp_path: Path, toolchain: Toolchain) -> None:
     """Whatever was being written: the folder is TMPDIR, and that can be set."""
     with tmpfs(tmp_path / "short", "size=1m") as short:

@@ -41,7 +41,7 @@ from harness.grading.load import (
     with_symbol_names,
 )
 from harness.grading.workers import GradeSettings, Workers, frozen, project_source
-from harness.judge.candidates import Candidates, trusted_sources
+from harness.judge.candidates import Candidates, reference_source
 from harness.judge.check import check, problems
 from harness.judge.keystream import Seed
 from harness.judge.measurement import Session, time_project
@@ -253,8 +253,11 @@ class Grader:
                 _end_on(Stage.BUILD, built.result.finding)
                 _end_on(Stage.LOAD, load_refusal(built.result, work.loaded.task))
                 # A worker that does not go on to be timed is killed before anybody may measure.
-                with self._quiet.shared(), ExitStack() as starting:
+                with self._quiet.shared(), ExitStack() as ending, ExitStack() as starting:
+                    ending.callback(self._sandbox.settle)
                     student = starting.enter_context(self._load(work, built))
+                    if self._settings.timed and self._gpu is None:
+                        self._workers.expect(reference_source(work.loaded))
                     torch.set_num_threads(1)
                     seed, protocol = Seed(work.seed), self._settings.protocol
                     work.check = check(student.worker, work.loaded, self.target, protocol, seed=seed)
@@ -278,30 +281,24 @@ class Grader:
 
     def _built(self, work: GradeInProgress, project: Project) -> Built:
         """The build, and what the project shares with experts: once in a grade."""
-        if work.built is None:
-            work.observer("build")
-            with self._building.shared():
-                work.provenance = provenance(project, work.loaded)
-            work.built = self._build(project, work.log)
-        return work.built
-
-    def _build(self, project: Project, log: Path | None) -> Built:
-        settings = self._settings
-        with self._building.shared():
+        if work.built is not None:
+            return work.built
+        work.observer("build")
+        with self._building.shared(), ExitStack() as ending:
+            ending.callback(self._sandbox.settle)  # no process may start while another project is measured
             if self._runs and self._gpu is None:  # a GPU may be measuring another project
-                self._workers.expect()
-            try:
-                return build(
-                    project,
-                    settings.target,
-                    sandbox=self._sandbox,
-                    toolchain=self._toolchain,
-                    cache=settings.cache / "builds",
-                    log=log,
-                    wall_s=settings.build_wall_s,
-                )
-            finally:
-                self._sandbox.settle()  # no process may start while another project is measured
+                self._workers.expect(Source("null"))
+            work.provenance = provenance(project, work.loaded)
+            work.built = build(
+                project,
+                self.target,
+                sandbox=self._sandbox,
+                toolchain=self._toolchain,
+                cache=self._settings.cache / "builds",
+                log=work.log,
+                wall_s=self._settings.build_wall_s,
+            )
+        return work.built
 
     @contextmanager
     def _load(self, work: GradeInProgress, built: Built) -> Iterator[StudentWorker]:
@@ -380,8 +377,7 @@ class Grader:
         """Score by KernelBench's rules, which also count projects that are wrong by ours."""
         workers = self._workers
         (problem,) = problems(work.loaded, self.target, device=workers.transport.device)
-        eager = trusted_sources(work.loaded, problem, compiled=False)["eager"]
-        student = replace(source, repeatable=not work.repeated)
+        student, eager = replace(source, repeatable=not work.repeated), reference_source(work.loaded)
         with self._phases.timing(), self._quiet.exclusive():
             return score(problem, partial(workers.start, student), partial(workers.start, eager))
 

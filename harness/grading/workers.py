@@ -141,9 +141,10 @@ class Workers:
             source, self._sandbox, place, wall_s=wall_s, call_s=call_s, transport=self.transport
         )
 
-    def expect(self) -> None:
-        """Let the sandbox prepare a student's worker, which imports torch while compilers run."""
-        self._sandbox.prepare(worker_job(Source("null"), self._place(), self._settings.worker_wall_s))
+    def expect(self, source: Source) -> None:
+        """Have a student's worker (`null`) prepared, or the first one of references: it imports torch."""
+        if source.kind != "reference" or self._trusted is None:
+            self._sandbox.prepare(worker_job(source, self._place(), self._settings.worker_wall_s))
 
     def trusted(self) -> TrustedWorkers:
         """Workers of references and the null project. Call only with the device's exclusive lock."""

@@ -16,7 +16,7 @@ from typing import Final
 
 from harness.device.telemetry import MOST_DROPPED
 from harness.judge import known_time
-from harness.judge.candidates import EAGER, NULL, STUDENT, Candidates
+from harness.judge.candidates import EAGER, NULL, STUDENT, Candidates, reference_source
 from harness.judge.clock import Lanes, Samples, constant_of
 from harness.judge.guarded_buffers import Layout
 from harness.judge.measurement import Measurement, Session, ratio, settled_judge
@@ -77,7 +77,7 @@ def calibrate(
 ) -> Calibration:
     """Measure that many pairs of equal references, at each of `sizes` in turn, and of one that takes half as
     long; the caller holds the machine's lock. Raises InfraError."""
-    reference = Source("reference", loaded.reference_path, "liftbench_reference", "reference")
+    reference = reference_source(loaded)
     slow = Source("reference", Path(known_time.__file__), "liftbench_known_time", "long")
     tried = [(sizes[i % len(sizes)], reference, reference, 1.0) for i in range(equal)]
     truth = known_time.LONG_US / known_time.SHORT_US

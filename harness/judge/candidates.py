@@ -23,10 +23,14 @@ NULL = "null"
 COMPILED = "compile"
 
 
+def reference_source(loaded: LoadedTask) -> Source:
+    return Source("reference", loaded.reference_path, "liftbench_reference", "reference")
+
+
 def trusted_sources(loaded: LoadedTask, problem: Problem, *, compiled: bool) -> dict[str, Source]:
     """What is timed beside a student: `eager`, `library` where the task names a fused op, `compile` where
     asked for, and on a device the null project, last."""
-    eager = Source("reference", loaded.reference_path, "liftbench_reference", "reference")
+    eager = reference_source(loaded)
     found = {EAGER: eager}
     if problem.has_library:
         found["library"] = replace(eager, function="library")

@@ -98,9 +98,10 @@ class Constant:
         return self.us + self.per_set_us * reveal.calls
 
 
-def constant_of(samples: Samples, apart: float = 1.0) -> Constant:
-    """The mean of at least 2 reveals without work. The cost of a set is the median slope between any two
-    (Theil-Sen) whose sizes differ, by the factor `apart` or more: a few stretched reveals do not bend it."""
+def constant_of(samples: Samples, apart: float = 1.0, *, robust: bool = False) -> Constant:
+    """The mean (`robust`: the median) of at least 2 reveals without work. The cost of a set is the median
+    slope between any two (Theil-Sen) whose sizes differ by the factor `apart` or more: a few stretched
+    reveals do not bend it."""
     reveals = samples.reveals
     slopes: list[float] = []
     if len({one.calls for one in reveals}) > 1:  # single reveals are many, and their pairs are many more
@@ -112,7 +113,8 @@ def constant_of(samples: Samples, apart: float = 1.0) -> Constant:
     cheapest = min(one.outside_us / one.calls for one in reveals)
     slope = min(max(statistics.median(slopes), 0.0), cheapest) if slopes else 0.0
     rest = [one.outside_us - slope * one.calls for one in reveals]
-    return Constant(statistics.fmean(rest), statistics.stdev(rest) / math.sqrt(len(rest)), slope)
+    us = statistics.median(rest) if robust else statistics.fmean(rest)
+    return Constant(us, statistics.stdev(rest) / math.sqrt(len(rest)), slope)
 
 
 def without_work(reveal: Reveal) -> Reveal:

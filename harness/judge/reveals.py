@@ -30,7 +30,7 @@ from harness.records.timing import Secondary
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
-_SCOUTS = 8
+_SCOUTS = 4
 """Reveals of each size, before batches are sized."""
 _FASTER = 2.0
 """Batches have room for a student that is this much faster than the reference (our choice)."""
@@ -115,7 +115,7 @@ class Sampler:
             _, reveal = self._reveal(client, shown, f"before {self.problem.label} is timed", timed=True)
             samples.add(0, reveal if client.is_null else without_work(reveal))
         samples.reveals.pop(0)  # sets itself up
-        self._constant = constant_of(samples)
+        self._constant = constant_of(samples, robust=True)
         took_us = min(self._reference_us(self._warm.inputs[0]) for _ in range(_SCOUTS))
         warm = self._warm
         self._release_memory()

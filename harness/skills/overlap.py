@@ -53,6 +53,13 @@ class Tokens:
         """All n-grams in order; the i-th starts at token i."""
         return zip(*(self.tokens[start:] for start in range(NGRAM_TOKENS)), strict=False)
 
+    def evident(self) -> Iterator[tuple[int, NGram]]:
+        """Start and n-gram of those with enough different words to be evidence."""
+        words = [token if token[0].isalnum() or token[0] == "_" else "" for token in self.tokens]
+        for start, ngram in enumerate(self.ngrams()):
+            if len({"", *words[start : start + NGRAM_TOKENS]}) > _DISTINCT_WORDS:
+                yield start, ngram
+
 
 class Stretch(NamedTuple):
     """A run of equal tokens in two files; tuples compare by length first."""
@@ -76,11 +83,6 @@ def tokenize(text: str) -> Tokens:
 def tokenize_code(text: str) -> Tokens:
     """The tokens of C++ source without its comments; line numbers are kept."""
     return tokenize(_STRING_OR_COMMENT.sub(lambda found: found[1] or "\n" * found[0].count("\n"), text))
-
-
-def is_distinctive(ngram: NGram) -> bool:
-    """Whether the n-gram has enough different words to be evidence."""
-    return len({token for token in ngram if token[0].isalnum() or token[0] == "_"}) >= _DISTINCT_WORDS
 
 
 def expert_files(task: Task) -> Iterator[tuple[str, str]]:
@@ -146,9 +148,8 @@ def overlaps(skill_texts: Mapping[str, str], tasks: Sequence[LoadedTask]) -> tup
     skill = {name: tokenize(text) for name, text in skill_texts.items()}
     places: dict[NGram, list[tuple[str, int]]] = {}
     for name, tokens in skill.items():
-        for index, ngram in enumerate(tokens.ngrams()):
-            if is_distinctive(ngram):
-                places.setdefault(ngram, []).append((name, index))
+        for index, ngram in tokens.evident():
+            places.setdefault(ngram, []).append((name, index))
     if not places:
         return ()
     asked = {one.task.id for one in tasks}
@@ -235,7 +236,7 @@ class _Experts:
 
 @cache
 def _experts() -> _Experts:
-    """Read once per process: about a second, and 15 MiB."""
+    """Read once per process: 15 MiB, and less than a second."""
     texts: dict[_ExpertFile, Tokens] = {}
     places: dict[NGram, list[tuple[_ExpertFile, int]]] = {}
     families: dict[NGram, set[str]] = {}
@@ -243,10 +244,9 @@ def _experts() -> _Experts:
         for path, text in expert_files(loaded.task):
             file, read = (loaded.task.id, path), tokenize_code(text)
             texts[file] = Tokens([sys.intern(token) for token in read.tokens], read.lines)
-            for index, ngram in enumerate(texts[file].ngrams()):
-                if is_distinctive(ngram):
-                    places.setdefault(ngram, []).append((file, index))
-                    families.setdefault(ngram, set()).add(loaded.task.family)
+            for index, ngram in texts[file].evident():
+                places.setdefault(ngram, []).append((file, index))
+                families.setdefault(ngram, set()).add(loaded.task.family)
     idioms = frozenset(ngram for ngram, having in families.items() if len(having) >= _COMMON_FAMILIES)
     return _Experts(texts, {ngram: at for ngram, at in places.items() if ngram not in idioms}, idioms)
 
@@ -263,12 +263,11 @@ def provenance(project: Project, loaded: LoadedTask) -> Provenance:
     starts: dict[_ExpertFile, dict[str, _Starts]] = {}
     texts = {file.path: tokenize_code(file.text) for file in project.files if file.path != "build.toml"}
     for path, tokens in texts.items():
-        for index, ngram in enumerate(tokens.ngrams()):
-            places = experts.places.get(ngram, ())
-            if ngram in experts.idioms or ngram in known or not (places or is_distinctive(ngram)):
+        for index, ngram in tokens.evident():
+            if ngram in experts.idioms or ngram in known:
                 continue
             own.add(ngram)
-            for file, source_index in places:
+            for file, source_index in experts.places.get(ngram, ()):
                 found.setdefault(file, set()).add(ngram)
                 starts.setdefault(file, {}).setdefault(path, []).append((index, source_index))
     most = max(map(len, found.values()), default=0)

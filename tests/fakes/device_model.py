@@ -219,7 +219,7 @@ def _scouted(device: DeviceModel, timed: Timed, random: Random) -> Constant:
     samples = Samples()
     for sets in [1, min(_WARM_SETS, timed.room)] * _SCOUTS:
         samples.add(0, _reveal(device, timed, NULL_PROJECT, sets, 0, 1.0, random))
-    return constant_of(samples)
+    return constant_of(samples, robust=True)
 
 
 def _reveal(

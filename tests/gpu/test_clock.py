@@ -19,6 +19,7 @@ from harness.device.cuda import Device
 from harness.device.machine import judge_and_worker_cpus
 from harness.device.telemetry import Conditions
 from harness.judge.calibration import ROWS, calibrate, sizes_of
+from harness.judge.candidates import reference_source
 from harness.judge.check import problems
 from harness.judge.distributions import normal
 from harness.judge.guarded_buffers import Arena, Layout
@@ -150,7 +151,7 @@ def test_judge_kernel_times(what: str, gpu: Bench, facts: dict[str, Fact], bench
 def test_stop(gpu: Bench, facts: dict[str, Fact], benchmark: Any) -> None:
     """SIGSTOP until every thread of a worker with a CUDA context stands."""
     loaded = gpu.headline(experts()[FIRST_TASK])
-    source = Source("reference", loaded.reference_path, "liftbench_reference", "reference")
+    source = reference_source(loaded)
     with judging(gpu) as judge, judge.workers() as workers, workers.start(source) as worker:
         worker.load()
         (problem,) = problems(loaded, "cuda", timed_only=True, device=worker.transport.device)

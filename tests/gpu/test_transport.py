@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from harness.errors import DeviceError, SandboxError
+from harness.judge.candidates import reference_source
 from harness.judge.check import problems
 from harness.judge.guarded_buffers import Arena, Layout
 from harness.judge.verifier import Verifier
@@ -34,7 +35,7 @@ def test_transport(backend: str, gpu: Bench, facts: dict[str, Fact]) -> None:
     with judging(gpu, sandbox=backend) as judge, judge.workers() as workers:
         facts["torch"] = torch.__version__
         facts |= {name.replace(" ", "_"): value for name, value in judge.gpu.transport.facts().items()}
-        source = Source("reference", loaded.reference_path, "liftbench_reference", "reference")
+        source = reference_source(loaded)
         marks = [time.monotonic()]
         with workers.start(source) as worker:
             marks.append(time.monotonic())

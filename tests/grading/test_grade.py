@@ -60,6 +60,22 @@ def test_identical_project_is_built_once(grader: Grader, tmp_path: Path) -> None
     assert (first.sandbox, first.sandbox_facts["network"]) == ("local", "open")
 
 
+@pytest.mark.slow
+def test_workers_are_prepared_ahead_and_none_while_a_project_is_timed(
+    grader: Grader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A student's while its project is built, that of references, once, while one is checked."""
+    told: list[str] = []
+    for name in ("prepare", "settle"):
+        usual = getattr(grader._sandbox, name)
+        monkeypatch.setattr(grader._sandbox, name, lambda *job, n=name, u=usual: [told.append(n), u(*job)])
+    for check in (["prepare", "settle"], ["settle"]):
+        told.clear()
+        grade = grader.grade(zoo_project("correct"), SCALE, observer=told.append)
+        assert grade.verdict is Verdict.CORRECT
+        assert told == ["build", "prepare", "settle", "check", *check, "time"]
+
+
 def test_missing_compiler_is_refused(toolchain: Toolchain, tmp_path: Path) -> None:
     """A machine that cannot build for the target is an error of usage that names what is missing."""
     without = toolchain.model_copy(update={"gxx": None})
