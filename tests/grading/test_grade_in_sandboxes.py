@@ -13,9 +13,9 @@ from harness.errors import SandboxError
 from harness.grading.setup import GradingSetup
 from harness.outcome import Stage, Verdict
 from harness.records import Target
-from harness.suite.catalogue import expert_project, select_tasks
 from sandboxes.registry import open_sandbox
 from tests.fakes.overlays import throw_away_task, zoo_project
+from tests.fakes.zoo import row, try_emulated
 
 pytestmark = pytest.mark.slow
 
@@ -49,13 +49,10 @@ def test_grades_are_those_of_every_sandbox(make_setup: Callable[[Target], Gradin
 
 def test_a_cuda_project_is_built_in_every_sandbox(make_setup: Callable[[Target], GradingSetup]) -> None:
     """It is compiled for sm_90 by the nvcc that is seen inside; without a GPU the emulated one checks it."""
-    cuda = make_setup("cuda")
+    cuda, wanted = make_setup("cuda"), row("honest_gpu_synchronises")
     if cuda.machine.gpu is not None:
         pytest.skip("this machine has a GPU: later stages are measured")
-    loaded = select_tasks(["l1/silu_and_mul"])[0]
-    expert = expert_project(loaded.task)
-    assert expert is not None
-    grade = cuda.grader.grade(expert, loaded)
+    grade = try_emulated(wanted, cuda.grader).grade
     assert grade.verdict is Verdict.NOT_MEASURED, grade.finding
     assert grade.stage is Stage.LOAD and grade.build is not None and grade.build.ok
     assert grade.correct_emulated, grade.emulated
