@@ -20,6 +20,7 @@ torch = pytest.importorskip("torch", reason="needs torch (pip install torch)")
 from harness.builder.toolchain import Toolchain
 from harness.errors import SandboxError
 from harness.grading.grade import Grader
+from harness.judge.candidates import reference_source
 from harness.judge.check import check
 from harness.judge.guarded_buffers import Arena, Layout
 from harness.judge.problem import Outputs, Problem, Tensors
@@ -116,7 +117,7 @@ def problem_of(name: str = "scale") -> Problem:
 
 
 def reference_of(name: str) -> Source:
-    return Source("reference", throw_away_task(name).reference_path, "liftbench_reference", "reference")
+    return reference_source(throw_away_task(name))
 
 
 def call(
